@@ -1,0 +1,396 @@
+// Package source finds the documents that an ingest run looks at.
+//
+// [Files] takes what a user types, files, folders and globs, and yields one
+// [Item] a document, lazily and in a stable order. An Item's ID is the
+// document's identity: it is part of every chunk id, so the same input gives
+// the same ids on any machine and under any working directory.
+//
+// # Identity
+//
+// The ID is a root name and a slash path below it, in Unicode NFC, bytes that
+// are not UTF-8 written as %XX:
+//
+//	docs/            → docs/guide/start.md       (the folder's own name)
+//	/srv/x/docs      → docs/guide/start.md
+//	docs/guide/*.md  → guide/start.md            (a glob's fixed folder)
+//	docs/a.md        → docs/a.md                 (a file's folder, as written)
+//	README.md, .     → README.md, docs/a.md      (the working folder has no name)
+//
+// Two inputs that would give one ID to two files are refused with
+// [*CollisionError] before anything is read; Options.Prefix tells them apart.
+//
+// # What is left out
+//
+// Inside a folder or a glob, names that begin with a dot, symbolic links and
+// everything that is not a regular file. A link, or a dotted name, that is
+// itself given as an input is followed.
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/text/unicode/norm"
+)
+
+// Item is one document that was found. It holds no open file.
+type Item struct {
+	// ID is the document's identity, see the package comment.
+	ID string
+	// Location is where the document is read from: a file path.
+	Location string
+	// Size in bytes as listed; the content may have changed since.
+	Size int64
+	// Open opens the content for reading. Each call opens anew.
+	Open func(ctx context.Context) (Content, error)
+}
+
+// Content is an open document. It may be read from several goroutines.
+type Content interface {
+	io.ReaderAt
+	io.Closer
+	// Size in bytes at the moment of opening.
+	Size() int64
+}
+
+// Options change what [Files] finds. The zero value is the default.
+type Options struct {
+	// Prefix is put before each ID, with a slash between.
+	Prefix string
+	// Exclude lists folders, by path, that are never entered: the state
+	// folder of the run itself.
+	Exclude []string
+}
+
+// Error says that an input, or a folder below one, could not be listed. The
+// rest of the input is still found.
+type Error struct {
+	Path string // as given, or as found below it
+	Err  error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("cannot list %s: %v; check that it exists and may be read", e.Path, reason(e.Err))
+}
+
+// Unwrap gives the cause, an [fs.PathError] most often.
+func (e *Error) Unwrap() error { return e.Err }
+
+// reason drops the path that an fs.PathError repeats.
+func reason(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+// CollisionError says that two inputs would give one ID to two files.
+type CollisionError struct {
+	ID, First, Second string
+}
+
+func (e *CollisionError) Error() string {
+	return fmt.Sprintf("%s and %s would both be documents under the id %q; ingest them in two runs with different --id-prefix",
+		e.First, e.Second, e.ID)
+}
+
+// root is one input made ready: where to look and what to call what is found.
+type root struct {
+	input string // as the user wrote it
+	path  string // folder or file on disk
+	name  string // first part of the ids, may be empty
+	glob  string // pattern below path, or empty
+	dir   bool
+	err   error
+}
+
+// Inputs is a checked set of inputs, ready to be listed.
+type Inputs struct {
+	roots   []root
+	options Options
+	exclude []string
+}
+
+// Files checks inputs (paths of files and folders, and globs in doublestar
+// syntax, where ** crosses folders) and makes them ready to list. The error is
+// a [*CollisionError], or an [*Error] when not one of the inputs exists.
+func Files(inputs []string, options Options) (*Inputs, error) {
+	in := &Inputs{options: options}
+	for _, folder := range options.Exclude {
+		if absolute, err := filepath.Abs(folder); err == nil {
+			in.exclude = append(in.exclude, absolute)
+		}
+	}
+	missing := 0
+	for _, input := range inputs {
+		r := newRoot(input)
+		if r.err != nil {
+			missing++
+		}
+		in.roots = append(in.roots, r)
+	}
+	if missing > 0 && missing == len(in.roots) {
+		return nil, &Error{Path: in.roots[0].input, Err: in.roots[0].err}
+	}
+	return in, in.dropRepeats()
+}
+
+func newRoot(input string) root {
+	clean := filepath.Clean(input)
+	info, err := os.Stat(clean)
+	switch {
+	case err == nil && info.IsDir():
+		return root{input: input, path: clean, name: folderName(clean), dir: true}
+	case err == nil:
+		return root{input: input, path: clean, name: folderName(filepath.Dir(clean))}
+	case errors.Is(err, fs.ErrNotExist) && hasMeta(input):
+		base, pattern := doublestar.SplitPattern(filepath.ToSlash(clean))
+		base = filepath.FromSlash(base)
+		return root{input: input, path: base, name: folderName(base), glob: pattern}
+	}
+	return root{input: input, path: clean, err: err}
+}
+
+func hasMeta(input string) bool { return strings.ContainsAny(input, "*?[{") }
+
+// folderName is the last named part of a folder as written, "" for the working
+// folder and those above it.
+func folderName(folder string) string {
+	name := filepath.Base(folder)
+	if name == "." || name == ".." || name == string(filepath.Separator) {
+		return ""
+	}
+	return name
+}
+
+// dropRepeats removes an input that is given twice and refuses two different
+// folders under one name.
+func (in *Inputs) dropRepeats() error {
+	type place struct{ key, absolute, input string }
+	seen := map[string]place{}
+	kept := in.roots[:0]
+	for _, r := range in.roots {
+		absolute, err := filepath.Abs(r.path)
+		if err != nil {
+			return &Error{Path: r.input, Err: err}
+		}
+		key, at := r.key(), place{absolute: absolute + "\x00" + r.glob, input: r.input}
+		before, known := seen[key]
+		switch {
+		case known && before.absolute == at.absolute:
+			continue
+		case known && r.err == nil:
+			return &CollisionError{ID: r.id("", in.options.Prefix), First: before.input, Second: r.input}
+		}
+		seen[key] = at
+		kept = append(kept, r)
+	}
+	in.roots = kept
+	return nil
+}
+
+// key is equal for two roots whose documents would share ids.
+func (r root) key() string {
+	switch {
+	case r.err != nil:
+		return "missing\x00" + r.path
+	case r.dir:
+		return "folder\x00" + r.name
+	case r.glob != "":
+		return "glob\x00" + r.name + "\x00" + r.glob
+	}
+	return "file\x00" + r.id(filepath.Base(r.path), "")
+}
+
+// id joins prefix, root name and the path below the root.
+func (r root) id(below, prefix string) string {
+	return norm.NFC.String(escapeInvalid(path.Join(prefix, r.name, filepath.ToSlash(below))))
+}
+
+// escapeInvalid writes each byte that is not UTF-8 as %XX: a store takes text
+// only, and dropping the bytes would give two files one id.
+func escapeInvalid(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); {
+		r, size := utf8.DecodeRuneInString(name[i:])
+		if r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, "%%%02X", name[i])
+		} else {
+			b.WriteString(name[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// All yields the documents in the order of the inputs, each folder sorted by
+// name. A place that cannot be listed yields an [*Error] with an empty Item and
+// the listing goes on; a [*CollisionError] is yielded in place of a second file
+// under an ID already given. It ends early, with the context's error, when ctx
+// is done.
+func (in *Inputs) All(ctx context.Context) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		w := &walker{in: in, ctx: ctx, yield: yield, overlap: len(in.roots) > 1, seen: map[string]string{}}
+		for _, r := range in.roots {
+			if !w.root(r) {
+				return
+			}
+		}
+	}
+}
+
+// walker carries one listing. Its methods return false when the consumer has
+// had enough.
+type walker struct {
+	in      *Inputs
+	ctx     context.Context
+	yield   func(Item, error) bool
+	overlap bool // several roots: one file or one id may be met twice
+	seen    map[string]string
+}
+
+func (w *walker) root(r root) bool {
+	switch {
+	case r.err != nil:
+		return w.yield(Item{}, &Error{Path: r.input, Err: r.err})
+	case r.dir || r.glob != "":
+		return w.folder(r)
+	}
+	info, err := os.Stat(r.path)
+	if err != nil {
+		return w.yield(Item{}, &Error{Path: r.input, Err: err})
+	}
+	if !info.Mode().IsRegular() {
+		return w.yield(Item{}, &Error{Path: r.input, Err: errNotRegular})
+	}
+	return w.item(r, filepath.Base(r.path), info.Size())
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+func (w *walker) folder(r root) bool {
+	more := true
+	// The walk's own error is always one that visit chose to return.
+	err := filepath.WalkDir(r.path, func(file string, entry fs.DirEntry, err error) error {
+		if !more {
+			return fs.SkipAll
+		}
+		return w.visit(r, file, entry, err, &more)
+	})
+	if err != nil && more {
+		return w.yield(Item{}, err)
+	}
+	return more
+}
+
+func (w *walker) visit(r root, file string, entry fs.DirEntry, err error, more *bool) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	if err != nil {
+		*more = w.yield(Item{}, &Error{Path: file, Err: err})
+		return skip(entry)
+	}
+	if file != r.path && strings.HasPrefix(entry.Name(), ".") || w.excluded(file, entry) {
+		return skip(entry)
+	}
+	if !entry.Type().IsRegular() {
+		return nil
+	}
+	*more = w.file(r, file, entry)
+	return nil
+}
+
+func skip(entry fs.DirEntry) error {
+	if entry != nil && entry.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+func (w *walker) excluded(file string, entry fs.DirEntry) bool {
+	if !entry.IsDir() || len(w.in.exclude) == 0 {
+		return false
+	}
+	absolute, err := filepath.Abs(file)
+	return err == nil && slices.Contains(w.in.exclude, absolute)
+}
+
+func (w *walker) file(r root, file string, entry fs.DirEntry) bool {
+	below, err := filepath.Rel(r.path, file)
+	if err != nil {
+		return w.yield(Item{}, &Error{Path: file, Err: err})
+	}
+	if r.glob != "" && !matches(r.glob, below) {
+		return true
+	}
+	info, err := entry.Info()
+	if err != nil {
+		return w.yield(Item{}, &Error{Path: file, Err: err})
+	}
+	return w.item(r, below, info.Size())
+}
+
+// matches reports whether the glob takes the path below its folder. The
+// pattern's syntax was valid when it was split.
+func matches(pattern, below string) bool {
+	ok, err := doublestar.Match(pattern, filepath.ToSlash(below))
+	return err == nil && ok
+}
+
+func (w *walker) item(r root, below string, size int64) bool {
+	location := r.path
+	if r.dir || r.glob != "" {
+		location = filepath.Join(r.path, below)
+	}
+	id := r.id(below, w.in.options.Prefix)
+	if w.overlap {
+		before, known := w.seen[id]
+		if known && before == location {
+			return true
+		}
+		if known {
+			return w.yield(Item{}, &CollisionError{ID: id, First: before, Second: location})
+		}
+		w.seen[id] = location
+	}
+	open := func(context.Context) (Content, error) { return openFile(location) }
+	return w.yield(Item{ID: id, Location: location, Size: size, Open: open}, nil)
+}
+
+// file is an open regular file with the size it had when it was opened.
+type file struct {
+	*os.File
+	size int64
+}
+
+func (f file) Size() int64 { return f.size }
+
+func openFile(location string) (Content, error) {
+	f, err := os.Open(location)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: location, Err: errNotRegular}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return file{File: f, size: info.Size()}, nil
+}
