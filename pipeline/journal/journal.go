@@ -1,0 +1,406 @@
+// Package journal remembers what an ingest run has done, so that the next one
+// does only the rest.
+//
+// The journal is a cache of the stores, never the truth: losing it costs reads,
+// not embeddings, and nothing in it is needed to read what was ingested. It
+// holds, by destination (which object store, vector store and collection):
+//
+//   - each document that is complete, with its content hash and policy;
+//   - each document that is a dead letter or was deferred, with the reason;
+//   - how the last run ended;
+//
+// and, by embedding space (model and dimensions), the vectors that were paid
+// for. It is one SQLite file in WAL mode with synchronous=FULL, beside a lock
+// file that names the run that holds it. [Open] takes the lock; [OpenReadOnly]
+// does not, and may look on while a run goes on.
+//
+// A *Journal is safe for concurrent use. It needs a local disk: SQLite's locks
+// do not hold on a network file system.
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+	_ "modernc.org/sqlite" // the driver
+)
+
+const (
+	fileName = "journal.db"
+	lockName = "journal.lock"
+	version  = 1
+)
+
+const schema = `
+CREATE TABLE IF NOT EXISTS document (
+	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
+	chunks INTEGER NOT NULL, at INTEGER NOT NULL,
+	PRIMARY KEY (destination, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS problem (
+	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
+	status TEXT NOT NULL, stage TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL, at INTEGER NOT NULL,
+	PRIMARY KEY (destination, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS run (
+	destination TEXT NOT NULL PRIMARY KEY, at INTEGER NOT NULL, summary TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS vector (
+	space TEXT NOT NULL, key TEXT NOT NULL, vector BLOB NOT NULL,
+	PRIMARY KEY (space, key)) WITHOUT ROWID;
+`
+
+// Document is a document that is complete in its destination.
+type Document struct {
+	ID     string
+	SHA    string // SHA-256 of the content, hex
+	Policy string // how it was parsed, chunked and embedded
+	Chunks int
+	At     time.Time
+}
+
+// Status tells the two kinds of [Problem] apart.
+type Status string
+
+const (
+	// DeadLetter is a document that cannot be ingested as it is.
+	DeadLetter Status = "dead_letter"
+	// Deferred is a document that an upstream's fault kept from being ingested.
+	Deferred Status = "deferred"
+)
+
+// Problem is a document that is not complete, and why.
+type Problem struct {
+	ID     string    `json:"id"`
+	SHA    string    `json:"sha,omitempty"`    // content that was tried; empty when it could not be read
+	Policy string    `json:"policy,omitempty"` // how it was tried
+	Status Status    `json:"status"`
+	Stage  string    `json:"stage"` // the step that failed
+	Kind   string    `json:"kind"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// Totals counts what the journal holds for one destination.
+type Totals struct {
+	Documents   int `json:"documents"`
+	Chunks      int `json:"chunks"`
+	DeadLetters int `json:"dead_letters"`
+	Deferred    int `json:"deferred"`
+}
+
+// HeldError says that another run holds the journal.
+type HeldError struct {
+	Path   string // the lock file
+	Holder string // who holds it, as far as it says
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%s is held by another run (%s); wait for it to end, or use another --state", e.Path, e.Holder)
+}
+
+// CorruptError says that the journal's file cannot be used.
+type CorruptError struct {
+	Path string
+	Err  error
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("journal %s cannot be read: %v; move it away and run again: "+
+		"what is complete is found in the vector store and not embedded again", e.Path, e.Err)
+}
+
+// Unwrap gives SQLite's own error.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Journal is an open journal.
+type Journal struct {
+	db   *sql.DB
+	path string
+	lock *flock.Flock // nil when opened for reading
+}
+
+// Open opens the journal in folder, which it makes when it is missing, and
+// takes its lock; Close gives it back, and so does the end of the process. The
+// error is a [*HeldError], a [*CorruptError], or the file system's own.
+func Open(ctx context.Context, folder string) (*Journal, error) {
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return nil, fmt.Errorf("state folder: %w", err)
+	}
+	lock, err := acquire(filepath.Join(folder, lockName))
+	if err != nil {
+		return nil, err
+	}
+	j, err := open(ctx, filepath.Join(folder, fileName), "rwc")
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	j.lock = lock
+	return j, nil
+}
+
+// OpenReadOnly opens the journal in folder for looking only, without its lock.
+// The error satisfies errors.Is(err, fs.ErrNotExist) when there is none.
+func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
+	file := filepath.Join(folder, fileName)
+	if _, err := os.Stat(file); err != nil {
+		return nil, err
+	}
+	return open(ctx, file, "ro")
+}
+
+func acquire(file string) (*flock.Flock, error) {
+	lock := flock.New(file)
+	held, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("state folder: cannot lock %s: %w; it must be a writable local folder", file, err)
+	}
+	if !held {
+		return nil, &HeldError{Path: file, Holder: holder(file)}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	note := fmt.Sprintf("process %d on %s since %s", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	if err := os.WriteFile(file, []byte(note), 0o640); err != nil {
+		return nil, errors.Join(fmt.Errorf("state folder: %w", err), lock.Unlock())
+	}
+	return lock, nil
+}
+
+func holder(file string) string {
+	note, err := os.ReadFile(file)
+	if err != nil || len(note) == 0 {
+		return "it does not say which"
+	}
+	return string(note)
+}
+
+func open(ctx context.Context, file, mode string) (*Journal, error) {
+	query := url.Values{
+		"mode":    {mode},
+		"_txlock": {"immediate"},
+		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
+	}
+	if mode == "ro" {
+		query["_pragma"] = query["_pragma"][:1]
+	}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+query.Encode())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(4)
+	j := &Journal{db: db, path: file}
+	if err := j.prepare(ctx, mode); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return j, nil
+}
+
+func (j *Journal) prepare(ctx context.Context, mode string) error {
+	var found int
+	if err := j.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found); err != nil {
+		return j.wrap(err)
+	}
+	if found > version {
+		return &CorruptError{Path: j.path, Err: fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version)}
+	}
+	if mode == "ro" {
+		return nil
+	}
+	if _, err := j.db.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version=%d;", version)); err != nil {
+		return j.wrap(err)
+	}
+	return nil
+}
+
+// Close writes what is pending and gives the lock back.
+func (j *Journal) Close() error {
+	err := j.db.Close()
+	if j.lock != nil {
+		err = errors.Join(err, j.lock.Unlock())
+	}
+	return err
+}
+
+// wrap tells a broken file apart from every other fault. SQLite's result codes
+// 11 (corrupt) and 26 (not a database) are in the low byte of the code.
+func (j *Journal) wrap(err error) error {
+	coded, ok := errors.AsType[interface {
+		error
+		Code() int
+	}](err)
+	if ok && (coded.Code()&0xff == 11 || coded.Code()&0xff == 26) {
+		return &CorruptError{Path: j.path, Err: err}
+	}
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("journal %s: %w", j.path, err)
+}
+
+// Document looks up a complete document; the second result says whether it is there.
+func (j *Journal) Document(ctx context.Context, destination, id string) (Document, bool, error) {
+	d, at := Document{ID: id}, int64(0)
+	err := j.db.QueryRowContext(ctx,
+		"SELECT sha, policy, chunks, at FROM document WHERE destination=? AND id=?", destination, id).
+		Scan(&d.SHA, &d.Policy, &d.Chunks, &at)
+	d.At = time.UnixMilli(at).UTC()
+	return d, err == nil, j.found(err)
+}
+
+// Problem looks up what kept a document from being complete.
+func (j *Journal) Problem(ctx context.Context, destination, id string) (Problem, bool, error) {
+	p, at := Problem{ID: id}, int64(0)
+	err := j.db.QueryRowContext(ctx,
+		"SELECT sha, policy, status, stage, kind, reason, at FROM problem WHERE destination=? AND id=?", destination, id).
+		Scan(&p.SHA, &p.Policy, &p.Status, &p.Stage, &p.Kind, &p.Reason, &at)
+	p.At = time.UnixMilli(at).UTC()
+	return p, err == nil, j.found(err)
+}
+
+func (j *Journal) found(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return j.wrap(err)
+}
+
+// Complete records documents as complete, in one transaction, and forgets what
+// kept them from it before.
+func (j *Journal) Complete(ctx context.Context, destination string, documents ...Document) error {
+	return j.write(ctx, func(tx *sql.Tx) error {
+		for _, d := range documents {
+			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?)",
+				destination, d.ID, d.SHA, d.Policy, d.Chunks, d.At.UnixMilli()); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "DELETE FROM problem WHERE destination=? AND id=?", destination, d.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Fail records why documents are not complete, in one transaction. What was
+// complete before stays recorded: the stores still hold it.
+func (j *Journal) Fail(ctx context.Context, destination string, problems ...Problem) error {
+	return j.write(ctx, func(tx *sql.Tx) error {
+		for _, p := range problems {
+			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO problem VALUES (?,?,?,?,?,?,?,?,?)",
+				destination, p.ID, p.SHA, p.Policy, p.Status, p.Stage, p.Kind, p.Reason, p.At.UnixMilli()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Forget drops all that is known of a document.
+func (j *Journal) Forget(ctx context.Context, destination, id string) error {
+	return j.write(ctx, func(tx *sql.Tx) error {
+		for _, table := range []string{"document", "problem"} {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE destination=? AND id=?", destination, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (j *Journal) write(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := j.db.BeginTx(ctx, nil)
+	if err != nil {
+		return j.wrap(err)
+	}
+	if err := do(tx); err != nil {
+		return j.wrap(errors.Join(err, tx.Rollback()))
+	}
+	return j.wrap(tx.Commit())
+}
+
+// Totals counts what is known of a destination.
+func (j *Journal) Totals(ctx context.Context, destination string) (Totals, error) {
+	var t Totals
+	err := j.db.QueryRowContext(ctx, `SELECT
+		(SELECT count(*) FROM document WHERE destination=?1),
+		(SELECT coalesce(sum(chunks),0) FROM document WHERE destination=?1),
+		(SELECT count(*) FROM problem WHERE destination=?1 AND status=?2),
+		(SELECT count(*) FROM problem WHERE destination=?1 AND status=?3)`, destination, DeadLetter, Deferred).
+		Scan(&t.Documents, &t.Chunks, &t.DeadLetters, &t.Deferred)
+	return t, j.wrap(err)
+}
+
+// Problems lists at most limit problems of a destination by id, those after the
+// given id; limit ≤ 0 lists all.
+func (j *Journal) Problems(ctx context.Context, destination, after string, limit int) ([]Problem, error) {
+	if limit <= 0 {
+		limit = -1
+	}
+	rows, err := j.db.QueryContext(ctx, `SELECT id, sha, policy, status, stage, kind, reason, at FROM problem
+		WHERE destination=? AND id>? ORDER BY id LIMIT ?`, destination, after, limit)
+	if err != nil {
+		return nil, j.wrap(err)
+	}
+	var found []Problem
+	for rows.Next() {
+		var p Problem
+		var at int64
+		if err := rows.Scan(&p.ID, &p.SHA, &p.Policy, &p.Status, &p.Stage, &p.Kind, &p.Reason, &at); err != nil {
+			return nil, j.wrap(errors.Join(err, rows.Close()))
+		}
+		p.At = time.UnixMilli(at).UTC()
+		found = append(found, p)
+	}
+	return found, j.wrap(rows.Err())
+}
+
+// Destinations lists the destinations that the journal knows, sorted.
+func (j *Journal) Destinations(ctx context.Context) ([]string, error) {
+	rows, err := j.db.QueryContext(ctx,
+		"SELECT destination FROM document UNION SELECT destination FROM problem UNION SELECT destination FROM run ORDER BY 1")
+	if err != nil {
+		return nil, j.wrap(err)
+	}
+	var found []string
+	for rows.Next() {
+		var d string
+		if err := rows.Scan(&d); err != nil {
+			return nil, j.wrap(errors.Join(err, rows.Close()))
+		}
+		found = append(found, d)
+	}
+	return found, j.wrap(rows.Err())
+}
+
+// EndRun keeps the summary of a run, any value that encodes as JSON, as the
+// destination's last.
+func (j *Journal) EndRun(ctx context.Context, destination string, at time.Time, summary any) error {
+	text, err := json.Marshal(summary)
+	if err != nil {
+		return fmt.Errorf("journal: summary: %w", err)
+	}
+	_, err = j.db.ExecContext(ctx, "INSERT OR REPLACE INTO run VALUES (?,?,?)", destination, at.UnixMilli(), string(text))
+	return j.wrap(err)
+}
+
+// LastRun gives the summary that EndRun kept, as JSON, and when; nil when there
+// was none.
+func (j *Journal) LastRun(ctx context.Context, destination string) (json.RawMessage, time.Time, error) {
+	var at int64
+	var text string
+	err := j.db.QueryRowContext(ctx, "SELECT at, summary FROM run WHERE destination=?", destination).Scan(&at, &text)
+	if err != nil {
+		return nil, time.Time{}, j.found(err)
+	}
+	return json.RawMessage(strings.Clone(text)), time.UnixMilli(at).UTC(), nil
+}

@@ -1,0 +1,214 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func fresh(t *testing.T) (*Journal, string) {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "state with ? and %20")
+	j, err := Open(t.Context(), folder)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, j.Close()) })
+	return j, folder
+}
+
+func TestCompleteAndFail(t *testing.T) {
+	j, _ := fresh(t)
+	ctx := t.Context()
+	_, ok, err := j.Document(ctx, "d", "a")
+	require.NoError(t, err)
+	assert.False(t, ok)
+
+	dead := Problem{ID: "a", SHA: "s", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty", Reason: "nothing in it", At: noon}
+	require.NoError(t, j.Fail(ctx, "d", dead, Problem{ID: "b", Status: Deferred, At: noon}))
+	got, ok, err := j.Problem(ctx, "d", "a")
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, dead, got)
+	totals, err := j.Totals(ctx, "d")
+	require.NoError(t, err)
+	assert.Equal(t, Totals{DeadLetters: 1, Deferred: 1}, totals)
+
+	done := Document{ID: "a", SHA: "s2", Policy: "p", Chunks: 3, At: noon}
+	require.NoError(t, j.Complete(ctx, "d", done))
+	document, ok, err := j.Document(ctx, "d", "a")
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, done, document)
+	_, ok, err = j.Problem(ctx, "d", "a")
+	require.NoError(t, err)
+	assert.False(t, ok, "complete now")
+
+	require.NoError(t, j.Fail(ctx, "d", dead))
+	_, ok, err = j.Document(ctx, "d", "a")
+	require.NoError(t, err)
+	assert.True(t, ok, "the version before is still in the stores")
+	require.NoError(t, j.Forget(ctx, "d", "a"))
+	totals, err = j.Totals(ctx, "d")
+	require.NoError(t, err)
+	assert.Equal(t, Totals{Deferred: 1}, totals)
+}
+
+func TestDestinationsAreApart(t *testing.T) {
+	j, _ := fresh(t)
+	ctx := t.Context()
+	require.NoError(t, j.Complete(ctx, "one", Document{ID: "a", At: noon}))
+	require.NoError(t, j.Fail(ctx, "two", Problem{ID: "a", At: noon}))
+	require.NoError(t, j.EndRun(ctx, "three", noon, map[string]int{"documents": 1}))
+	_, ok, err := j.Document(ctx, "two", "a")
+	require.NoError(t, err)
+	assert.False(t, ok)
+	all, err := j.Destinations(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"one", "three", "two"}, all)
+}
+
+func TestProblemsPage(t *testing.T) {
+	j, _ := fresh(t)
+	ctx := t.Context()
+	for i := range 5 {
+		require.NoError(t, j.Fail(ctx, "d", Problem{ID: strconv.Itoa(i), Status: Deferred, At: noon}))
+	}
+	page, err := j.Problems(ctx, "d", "1", 2)
+	require.NoError(t, err)
+	require.Len(t, page, 2)
+	assert.Equal(t, "2", page[0].ID)
+	all, err := j.Problems(ctx, "d", "", 0)
+	require.NoError(t, err)
+	assert.Len(t, all, 5)
+}
+
+func TestLastRun(t *testing.T) {
+	j, _ := fresh(t)
+	ctx := t.Context()
+	text, _, err := j.LastRun(ctx, "d")
+	require.NoError(t, err)
+	assert.Nil(t, text)
+	require.NoError(t, j.EndRun(ctx, "d", noon, struct{ N int }{1}))
+	require.NoError(t, j.EndRun(ctx, "d", noon, struct{ N int }{2}))
+	text, at, err := j.LastRun(ctx, "d")
+	require.NoError(t, err)
+	assert.Equal(t, json.RawMessage(`{"N":2}`), text)
+	assert.Equal(t, noon, at)
+	require.Error(t, j.EndRun(ctx, "d", noon, func() {}))
+}
+
+func TestVectorsAreKeptBySpace(t *testing.T) {
+	j, _ := fresh(t)
+	ctx := t.Context()
+	require.NoError(t, j.KeepVectors(ctx, "m/2", map[string][]float32{"a": {1, -2.5}, "b": {3, 4}}))
+	got, err := j.Vectors(ctx, "m/2", []string{"a", "zzz"})
+	require.NoError(t, err)
+	assert.Equal(t, map[string][]float32{"a": {1, -2.5}}, got)
+	got, err = j.Vectors(ctx, "other/2", []string{"a"})
+	require.NoError(t, err)
+	assert.Empty(t, got)
+	_, err = decode([]byte{1, 2, 3})
+	require.Error(t, err)
+}
+
+func TestSecondRunIsToldWhoHoldsIt(t *testing.T) {
+	_, folder := fresh(t)
+	_, err := Open(t.Context(), folder)
+	var held *HeldError
+	require.ErrorAs(t, err, &held)
+	assert.Contains(t, held.Error(), "process "+strconv.Itoa(os.Getpid()))
+
+	reader, err := OpenReadOnly(t.Context(), folder)
+	require.NoError(t, err, "looking needs no lock")
+	_, err = reader.Totals(t.Context(), "d")
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+}
+
+func TestCloseGivesTheLockBack(t *testing.T) {
+	folder := t.TempDir()
+	for range 2 {
+		j, err := Open(t.Context(), folder)
+		require.NoError(t, err)
+		require.NoError(t, j.Close())
+	}
+}
+
+func TestOpenFaults(t *testing.T) {
+	ctx := t.Context()
+	_, err := OpenReadOnly(ctx, t.TempDir())
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	blocked := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
+	_, err = Open(ctx, filepath.Join(blocked, "state"))
+	require.ErrorContains(t, err, "state folder")
+
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, fileName), []byte("this is not a database, however long it may be"), 0o600))
+	for range 2 { // the lock is given back by a failed Open
+		_, err = Open(ctx, folder)
+		var corrupt *CorruptError
+		require.ErrorAs(t, err, &corrupt)
+		assert.Contains(t, corrupt.Error(), "not embedded again")
+	}
+}
+
+func TestNewerLayoutIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	j, err := Open(t.Context(), folder)
+	require.NoError(t, err)
+	_, err = j.db.ExecContext(t.Context(), "PRAGMA user_version=99")
+	require.NoError(t, err)
+	require.NoError(t, j.Close())
+	_, err = Open(t.Context(), folder)
+	require.ErrorContains(t, err, "newer version")
+}
+
+func TestCancelledWriteChangesNothing(t *testing.T) {
+	j, _ := fresh(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, j.Complete(ctx, "d", Document{ID: "a"}), context.Canceled)
+	totals, err := j.Totals(t.Context(), "d")
+	require.NoError(t, err)
+	assert.Zero(t, totals)
+}
+
+func TestManyWriters(t *testing.T) {
+	j, _ := fresh(t)
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for i := range 20 {
+				assert.NoError(t, j.Complete(t.Context(), "d", Document{ID: strconv.Itoa(w*100 + i), Chunks: 1, At: noon}))
+			}
+		})
+	}
+	writers.Wait()
+	totals, err := j.Totals(t.Context(), "d")
+	require.NoError(t, err)
+	assert.Equal(t, Totals{Documents: 160, Chunks: 160}, totals)
+}
+
+func BenchmarkDocument(b *testing.B) {
+	j, err := Open(b.Context(), b.TempDir())
+	require.NoError(b, err)
+	require.NoError(b, j.Complete(b.Context(), "d", Document{ID: "a", At: noon}))
+	for b.Loop() {
+		if _, ok, err := j.Document(b.Context(), "d", "a"); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+	require.NoError(b, j.Close())
+}
