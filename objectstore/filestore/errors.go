@@ -1,0 +1,95 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+// answered wraps err as the SDK wraps a server's answer with that status.
+func answered(op string, status int, err error) error {
+	resp := &http.Response{
+		StatusCode: status,
+		Status:     fmt.Sprintf("%d %s", status, http.StatusText(status)),
+		Header:     http.Header{},
+		Body:       http.NoBody,
+	}
+	return local(op, &awshttp.ResponseError{
+		ResponseError: &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: resp}, Err: err},
+	})
+}
+
+// local wraps err as the SDK wraps what went wrong before or without an answer.
+func local(op string, err error) error {
+	return &smithy.OperationError{ServiceID: s3.ServiceID, OperationName: op, Err: err}
+}
+
+func failure(op string, status int, code, message string) error {
+	return answered(op, status, &smithy.GenericAPIError{Code: code, Message: message, Fault: smithy.FaultClient})
+}
+
+func noSuchKey(op, key string) error {
+	return answered(op, http.StatusNotFound, &types.NoSuchKey{Message: aws.String(fmt.Sprintf("the key %q does not exist", key))})
+}
+
+func noSuchBucket(op, bucket string) error {
+	message := fmt.Sprintf("the bucket %q does not exist", bucket)
+	switch op {
+	case "HeadBucket", "HeadObject": // a HEAD has no body to say more
+		return answered(op, http.StatusNotFound, &types.NotFound{Message: aws.String(message)})
+	case "ListObjectsV2":
+		return answered(op, http.StatusNotFound, &types.NoSuchBucket{Message: aws.String(message)})
+	}
+	return failure(op, http.StatusNotFound, "NoSuchBucket", message)
+}
+
+func preconditionFailed(op string) error {
+	return failure(op, http.StatusPreconditionFailed, "PreconditionFailed", "at least one of the preconditions did not hold")
+}
+
+func notModified(op string) error {
+	return failure(op, http.StatusNotModified, "NotModified", "Not Modified")
+}
+
+// diskError is an answer of the store whose cause was the file system.
+type diskError struct {
+	smithy.GenericAPIError
+	cause error
+}
+
+func (e *diskError) Error() string { return e.GenericAPIError.Error() + ": " + e.cause.Error() }
+func (e *diskError) Unwrap() error { return e.cause }
+
+// diskFailure is 403 AccessDenied where the file system refuses, which an
+// operator mends, and 500 InternalError for everything else.
+func diskFailure(op string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return local(op, &smithy.CanceledError{Err: err})
+	}
+	status, code, fault := http.StatusInternalServerError, "InternalError", smithy.FaultServer
+	if errors.Is(err, fs.ErrPermission) {
+		status, code, fault = http.StatusForbidden, "AccessDenied", smithy.FaultClient
+	}
+	return answered(op, status, &diskError{
+		GenericAPIError: smithy.GenericAPIError{Code: code, Message: "the object folder cannot be used", Fault: fault},
+		cause:           err,
+	})
+}
+
+// ctxDone is nil or the error with which the SDK ends a call whose context
+// has ended.
+func ctxDone(ctx context.Context, op string) error {
+	if err := ctx.Err(); err != nil {
+		return local(op, &smithy.CanceledError{Err: err})
+	}
+	return nil
+}
