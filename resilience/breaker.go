@@ -1,0 +1,357 @@
+package resilience
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Breaker guards one upstream. Make one with New, Registry.Register or
+// Keyed.Get. All methods are safe for concurrent use.
+type Breaker struct {
+	name    string
+	cfg     Config
+	version string
+	base    time.Time
+	policy  policy
+	plain   bool  // Consecutive: a closed success touches the word alone
+	slow    int64 // calls this long are slow; 0 where nobody asks
+	tracked bool  // count calls in flight
+
+	word      atomic.Uint64 // see core.word
+	gate      atomic.Pointer[gate]
+	announced atomic.Bool // the episode's first refusal has been logged
+	totals    totals
+	events    dispatcher
+
+	mu      sync.Mutex
+	core    core
+	next    core       // the copy that a step works on
+	busy    *OpenError // the last refusal of a half-open breaker
+	refused uint64     // rejected calls when the episode began
+}
+
+// gate is what an open breaker tells every caller until a deadline.
+type gate struct {
+	gen   uint64
+	until int64
+	err   error
+}
+
+// New makes a breaker that belongs to no registry. name stands in errors, logs
+// and metric labels: 1 to 128 bytes of printable UTF-8. The error says which
+// fields of cfg are out of bounds.
+func New(name string, cfg Config) (*Breaker, error) {
+	cfg, err := cfg.normal()
+	if err = errors.Join(validName(name), err); err != nil {
+		return nil, fmt.Errorf("resilience: breaker %q: %w", name, err)
+	}
+	b := &Breaker{
+		name: name, cfg: cfg, version: cfg.version(), base: baseOf(cfg.Clock), totals: newTotals(),
+		policy: policy{
+			failMax: cfg.FailMax, reset: int64(cfg.ResetTimeout), probeTimeout: int64(cfg.ProbeTimeout),
+			maxThrottle: int64(cfg.MaxThrottle), maxProbes: cfg.MaxProbes, goodProbes: cfg.SuccessThreshold,
+			openOnThrottle: cfg.OpenOnThrottle, stopOnDenied: cfg.StopOnDenied,
+		},
+	}
+	b.core = core{policy: &b.policy, window: cfg.Trip.window(), closedAt: never}
+	if b.core.window == nil {
+		b.plain = true
+	} else {
+		b.slow = b.core.window.rule().threshold
+	}
+	if cfg.OnTransition != nil {
+		b.Observe(cfg.OnTransition)
+	}
+	return b, nil
+}
+
+// MustNew is New for configurations that are known to be good; it panics on
+// the others.
+func MustNew(name string, cfg Config) *Breaker {
+	b, err := New(name, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func baseOf(c Clock) time.Time {
+	if c == nil {
+		return time.Now()
+	}
+	return c.Now()
+}
+
+// now is the time since the breaker was made. Without a Clock it reads the
+// monotonic clock alone.
+func (b *Breaker) now() int64 {
+	if b.cfg.Clock == nil {
+		return int64(time.Since(b.base))
+	}
+	return int64(b.cfg.Clock.Now().Sub(b.base))
+}
+
+// wall dates an instant.
+func (b *Breaker) wall(at int64) time.Time { return b.base.Add(time.Duration(at)) }
+
+// Name is the upstream's name.
+func (b *Breaker) Name() string { return b.name }
+
+// Config is the policy with its defaults filled in.
+func (b *Breaker) Config() Config { return b.cfg }
+
+// State is the state as of now: once the wait is over an open breaker reads
+// half_open, with or without traffic. Reading changes nothing.
+func (b *Breaker) State() State {
+	if wordState(b.word.Load()) == Closed {
+		return Closed
+	}
+	c := b.view()
+	return c.reads()
+}
+
+// Ready reports whether a call would be admitted now.
+func (b *Breaker) Ready() bool {
+	if wordState(b.word.Load()) == Closed {
+		return true
+	}
+	c := b.view()
+	return c.state == Closed || c.probeDue(c.latest)
+}
+
+// view is the core as of now, on a copy.
+func (b *Breaker) view() core {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.core
+	c.streak = wordStreak(b.word.Load())
+	c.tick(now)
+	return c
+}
+
+// Trip opens the breaker as failures would: it recovers by time. A breaker
+// that is open, forced or stopped stays as it is.
+func (b *Breaker) Trip(reason string) {
+	b.operate(func(c *core, now int64) { c.trip(reason, now) })
+}
+
+// ForceOpen opens the breaker until Reset; it sends no probes.
+func (b *Breaker) ForceOpen(reason string) {
+	b.operate(func(c *core, now int64) { c.forceOpen(reason, now) })
+}
+
+// ForceClose closes the breaker until Reset; failures are counted in the
+// totals and open nothing.
+func (b *Breaker) ForceClose(reason string) {
+	b.operate(func(c *core, now int64) { c.forceClose(reason, now) })
+}
+
+// Reset closes the breaker and forgets its streak, its window and every hold,
+// be it an operator's, a throttling upstream's or a denied credential's. Calls
+// in flight become stale. Totals stay.
+func (b *Breaker) Reset() { b.operate(func(c *core, now int64) { c.restart(now) }) }
+
+func (b *Breaker) operate(event func(*core, int64)) {
+	now := b.now()
+	b.step(func(c *core) { event(c, now) })
+	b.deliver()
+}
+
+// step runs one event on a copy of the core and commits it. A success may
+// clear the streak in the word between the copy and the commit; then the event
+// runs again on what is true by then.
+func (b *Breaker) step(event func(*core)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		old := b.word.Load()
+		b.next = b.core
+		b.next.streak = wordStreak(old)
+		event(&b.next)
+		b.publish(&b.next)
+		if b.word.CompareAndSwap(old, b.next.word()) {
+			break
+		}
+	}
+	out := b.next.out
+	b.next.out = nil
+	b.core = b.next
+	for _, ch := range out {
+		b.enqueueLocked(ch)
+	}
+}
+
+// publish puts up what an open breaker says, before the word says it is open.
+func (b *Breaker) publish(c *core) {
+	if c.state != Open {
+		return
+	}
+	until := c.until
+	if c.held != free {
+		until = never
+	}
+	if g := b.gate.Load(); g != nil && g.gen == c.gen && g.until == until {
+		return
+	}
+	b.gate.Store(&gate{gen: c.gen, until: until, err: b.refusal(c)})
+}
+
+// refusal is the error for the calls that c turns away.
+func (b *Breaker) refusal(c *core) error {
+	if c.held == heldDenied {
+		return &DeniedError{upstream: b.name, since: b.wall(c.openedAt), cause: c.lastFailure}
+	}
+	e := &OpenError{
+		upstream: b.name, state: c.state, held: c.held == heldOpen, reason: c.reason,
+		openedAt: b.wall(c.openedAt), lastFailure: c.lastFailure, now: b.now,
+	}
+	if !e.held {
+		e.retry = c.retry()
+		e.retryAt = b.wall(e.retry)
+	}
+	return e
+}
+
+// busyRefusal is refusal for a half-open breaker, shared while it holds.
+func (b *Breaker) busyRefusal(c *core) error {
+	if b.busy == nil || b.busy.gen != c.gen || b.busy.retry != c.retry() {
+		b.busy, _ = b.refusal(c).(*OpenError)
+		b.busy.gen, b.busy.busy = c.gen, c.latest >= c.pause
+	}
+	return b.busy
+}
+
+// probeKey is the context key of a breaker's live probe.
+type probeKey struct{ b *Breaker }
+
+// enter asks for admission. It fills c in.
+func (b *Breaker) enter(ctx context.Context, c *call) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.b, c.caller, c.ctx = b, ctx, ctx
+	w := b.word.Load()
+	if w&(stateMask|veteranBit) == 0 {
+		c.ticket.gen = wordGen(w)
+	} else if err := b.enterVeteran(ctx, c, w); err != nil {
+		return err
+	}
+	if b.cfg.CallTimeout > 0 {
+		c.ctx, c.cancel = context.WithTimeout(c.ctx, b.cfg.CallTimeout)
+	}
+	if b.slow > 0 {
+		c.started = b.now()
+	}
+	if b.tracked {
+		b.totals.add(statStarted)
+	}
+	return nil
+}
+
+// enterVeteran is the admission to a breaker that has opened before.
+func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
+	t := taskOf(ctx)
+	if err := t.refusal(b); err != nil {
+		b.totals.add(statLatched)
+		b.totals.add(statRejected)
+		return err
+	}
+	switch wordState(w) {
+	case Closed:
+		c.ticket.gen = wordGen(w)
+		return nil
+	case Open:
+		if g := b.gate.Load(); g.gen == wordGen(w) && b.now() < g.until {
+			return b.reject(t, g.err)
+		}
+	}
+	err := b.admit(ctx, c)
+	if err == nil && c.ticket.probe != 0 && !c.nested && b.cfg.Probe != nil {
+		err = b.designated(ctx, c)
+	}
+	if err != nil && ctx.Err() == nil {
+		return b.reject(t, err)
+	}
+	return err
+}
+
+// admit asks the core. A context that carries a live probe of this breaker
+// goes in as part of that probe.
+func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
+	mark, _ := ctx.Value(probeKey{b}).(ticket)
+	now := b.now()
+	var ok bool
+	b.step(func(core *core) {
+		core.tick(now)
+		if c.nested = core.lease(mark) >= 0; c.nested {
+			c.ticket, ok = mark, true
+			return
+		}
+		c.ticket, ok = core.admit(now)
+		err = b.turnedAway(core, ok)
+	})
+	b.deliver()
+	if c.ticket.probe != 0 && !c.nested {
+		c.ctx = context.WithValue(ctx, probeKey{b}, c.ticket)
+	}
+	return err
+}
+
+func (b *Breaker) turnedAway(c *core, ok bool) error {
+	switch {
+	case ok:
+		return nil
+	case c.state == Open:
+		b.publish(c)
+		return b.gate.Load().err
+	}
+	return b.busyRefusal(c)
+}
+
+// reject counts a refusal, keeps it in the task, and logs the first of an
+// episode.
+func (b *Breaker) reject(t *task, err error) error {
+	b.totals.add(statRejected)
+	if !b.announced.Load() && b.announced.CompareAndSwap(false, true) {
+		b.logRefusal(t, err)
+	}
+	return t.latch(b, err)
+}
+
+// designated runs Config.Probe with the lease that c holds until the breaker
+// is closed, and then admits c.
+func (b *Breaker) designated(ctx context.Context, c *call) error {
+	for {
+		if out := b.runProbe(c); out != Success {
+			return b.afterProbe(ctx, c)
+		}
+		*c = call{b: b, caller: ctx, ctx: ctx}
+		if err := b.admit(ctx, c); err != nil || c.ticket.probe == 0 {
+			return err
+		}
+	}
+}
+
+func (b *Breaker) runProbe(c *call) Outcome {
+	ctx, cancel := context.WithTimeout(c.ctx, b.cfg.ProbeTimeout)
+	defer cancel()
+	defer c.finish()
+	err := b.cfg.Probe(ctx)
+	return c.end(err, b.cfg.Classify)
+}
+
+// afterProbe is what the caller hears whose designated probe did not succeed.
+func (b *Breaker) afterProbe(ctx context.Context, c *call) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	v := b.view()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.turnedAway(&v, false)
+}

@@ -1,0 +1,216 @@
+package resilience
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+)
+
+// Op describes one kind of call, so that a door states it once.
+type Op[T any] struct {
+	// Name is the operation in logs and traces, such as create_embeddings.
+	Name string
+	// Classify replaces Config.Classify for this operation.
+	Classify Classifier
+	// Validate, when set, looks at an answer that came without an error. The
+	// error it returns becomes the call's error and is classified as one: an
+	// upstream that answers garbage over a healthy transport has failed.
+	Validate func(T) error
+}
+
+// Call runs fn under b and returns what it returned, the same error value
+// included. A refused call returns the zero T and an *OpenError or a
+// *DeniedError, and fn does not run. A context that is done already returns
+// its own error. fn runs in the caller's goroutine; a panic in it goes on to
+// the caller.
+func Call[T any](ctx context.Context, b *Breaker, fn func(context.Context) (T, error)) (T, error) {
+	return CallOp(ctx, b, Op[T]{}, fn)
+}
+
+// CallOp is Call with the classifier and the validator of an operation.
+func CallOp[T any](ctx context.Context, b *Breaker, op Op[T], fn func(context.Context) (T, error)) (v T, err error) {
+	var c call
+	if err = b.enter(ctx, &c); err != nil {
+		return v, err
+	}
+	defer c.finish()
+	v, err = fn(c.ctx)
+	if err == nil && op.Validate != nil {
+		err = op.Validate(v)
+	}
+	if err == nil {
+		c.succeed()
+		return v, nil
+	}
+	c.end(err, op.Classify)
+	return v, err
+}
+
+// Do is Call for functions that return an error alone.
+func (b *Breaker) Do(ctx context.Context, fn func(context.Context) error) error {
+	var c call
+	if err := b.enter(ctx, &c); err != nil {
+		return err
+	}
+	defer c.finish()
+	err := fn(c.ctx)
+	c.end(err, nil)
+	return err
+}
+
+// Allow is admission in two steps, for streams and transfers, whose outcome is
+// known long after the call returned. The caller must end the permit with Done
+// or Settle; a probe's permit that nobody ends counts as a failure when its
+// lease runs out.
+func (b *Breaker) Allow(ctx context.Context) (*Permit, error) {
+	p := &Permit{}
+	if err := b.enter(ctx, &p.call); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Permit is one admitted call. It is safe for concurrent use.
+type Permit struct {
+	call  call
+	ended atomic.Bool
+}
+
+// Context is the context to call the upstream with.
+func (p *Permit) Context() context.Context { return p.call.ctx }
+
+// Renew says that data still flows: a probe's lease starts again. It does
+// nothing for calls that are no probe.
+func (p *Permit) Renew() {
+	if p.call.ticket.probe == 0 || p.ended.Load() {
+		return
+	}
+	b, now := p.call.b, p.call.b.now()
+	b.step(func(c *core) { c.renew(p.call.ticket, now) })
+	b.deliver()
+}
+
+// Done ends the call with its error, read by Config.Classify; nil is a
+// success. The first Done or Settle counts, later ones do nothing.
+func (p *Permit) Done(err error) {
+	if !p.ended.CompareAndSwap(false, true) {
+		return
+	}
+	defer p.call.finish()
+	p.call.end(err, nil)
+}
+
+// errSettled stands for the error of a call that Settle ended without one.
+var errSettled = errors.New("the call was settled without an error to show")
+
+// Settle ends the call with the verdict of a caller who has classified the
+// outcome already. The first Done or Settle counts, later ones do nothing.
+func (p *Permit) Settle(v Verdict) {
+	if !p.ended.CompareAndSwap(false, true) {
+		return
+	}
+	defer p.call.finish()
+	p.call.settle(v, errSettled)
+}
+
+// call is an admission on its way through the caller's function.
+type call struct {
+	b           *Breaker
+	ctx, caller context.Context
+	cancel      context.CancelFunc
+	ticket      ticket
+	started     int64
+	nested      bool // part of a live probe
+	done        bool
+}
+
+// finish gives everything back. A call that has not ended by then was left by
+// a panic or by runtime.Goexit, which go on.
+func (c *call) finish() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if !c.done {
+		c.record(result{panicked: true, outcome: Ignored}, statPanics)
+	}
+	if c.b.tracked {
+		c.b.totals.add(statEnded)
+	}
+}
+
+// end classifies err and records the outcome.
+func (c *call) end(err error, classify Classifier) Outcome {
+	if err == nil {
+		c.succeed()
+		return Success
+	}
+	if classify == nil {
+		classify = c.b.cfg.Classify
+	}
+	v := classify(c.caller, err)
+	if v.Outcome == Ignored && c.ranOut() {
+		v.Outcome = Failure
+	}
+	c.settle(v, err)
+	return v.Outcome
+}
+
+// ranOut says whether CallTimeout ended the call while its caller was there.
+func (c *call) ranOut() bool {
+	return c.cancel != nil && c.ctx.Err() == context.DeadlineExceeded && c.caller.Err() == nil
+}
+
+func (c *call) settle(v Verdict, err error) {
+	if v.Outcome == Success {
+		c.succeed()
+		return
+	}
+	if v.Outcome > Denied {
+		v.Outcome = Failure
+	}
+	c.record(result{outcome: v.Outcome, err: err, retryAfter: int64(max(v.RetryAfter, 0))}, stat(v.Outcome))
+}
+
+// succeed takes no lock and reads no clock where the default policy is closed.
+func (c *call) succeed() {
+	if !c.b.plain || c.ticket.probe != 0 {
+		c.record(result{}, statSuccess)
+		return
+	}
+	c.done = true
+	c.b.totals.add(c.b.clearStreak(c.ticket.gen))
+}
+
+// clearStreak is a success of the closed state of generation gen.
+func (b *Breaker) clearStreak(gen uint64) stat {
+	for {
+		w := b.word.Load()
+		if wordGen(w) != gen {
+			return statStale
+		}
+		if w&streakMask == 0 || b.word.CompareAndSwap(w, w&^streakMask) {
+			return statSuccess
+		}
+	}
+}
+
+// record takes a result to the core and counts it, before any observer hears.
+func (c *call) record(r result, s stat) {
+	c.done = true
+	b, now := c.b, c.b.now()
+	r.slow = b.slow > 0 && now-c.started >= b.slow
+	inTime := true
+	b.step(func(core *core) {
+		if c.nested { // the probe it is part of decides
+			core.tick(now)
+			core.throttle(r, now)
+			return
+		}
+		inTime = core.settle(c.ticket, r, now)
+	})
+	if !inTime {
+		s = statStale
+	}
+	b.totals.add(s)
+	b.deliver()
+}

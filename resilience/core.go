@@ -1,0 +1,449 @@
+package resilience
+
+import (
+	"errors"
+	"math"
+	"slices"
+)
+
+// The core is the breaker without its concurrency: plain values, no lock, no
+// clock, no callback. Each method is a function of (core, event, now) that
+// leaves the next core in its receiver and the transitions it made in out.
+// The shell copies the core, steps the copy and commits it, so a copy that is
+// thrown away has changed nothing; that is also how a reader learns what the
+// state is now. A store shared by several processes would commit the same
+// steps elsewhere.
+//
+// now counts nanoseconds from the breaker's own base.
+
+// never is later than every instant.
+const never = math.MaxInt64
+
+// errLeaseRanOut stands for the answer that a hung probe never gave.
+var errLeaseRanOut = errors.New("the probe gave no sign of life before ProbeTimeout")
+
+// Reasons of the transitions that no operator asked for.
+const (
+	reasonConsecutive = "consecutive failures"
+	reasonElapsed     = "reset timeout elapsed"
+	reasonProbeOK     = "probe succeeded"
+	reasonProbeBad    = "probe failed"
+	reasonLease       = "probe lease ran out"
+	reasonThrottled   = "throttled"
+	reasonDenied      = "denied"
+	reasonReset       = "reset"
+)
+
+// hold says who keeps the state where it is.
+type hold uint8
+
+const (
+	free hold = iota
+	heldOpen
+	heldClosed
+	heldDenied
+)
+
+// policy is what the core needs of a Config.
+type policy struct {
+	failMax                          int // 0 where a window rules
+	reset, probeTimeout, maxThrottle int64
+	maxProbes, goodProbes            int
+	openOnThrottle, stopOnDenied     bool
+}
+
+// ticket is an admission. A probe's carries its lease.
+type ticket struct {
+	gen   uint64
+	probe uint64 // 0 for a call that is no probe
+}
+
+type lease struct {
+	id     uint64
+	expiry int64
+}
+
+// result is how an admitted call ended.
+type result struct {
+	outcome    Outcome
+	panicked   bool
+	slow       bool
+	retryAfter int64
+	err        error
+}
+
+// change is a transition that the shell has yet to date and deliver.
+type change struct {
+	from, to     State
+	at           int64
+	gen          uint64
+	reason       string
+	eligible     int
+	failures     int
+	until        int64
+	probe        uint64
+	since        int64
+	sinceEpisode int64
+}
+
+type core struct {
+	policy *policy
+	window window // nil under Consecutive; written only by commits that cannot fail
+
+	state  State
+	held   hold
+	gen    uint64
+	streak int
+	latest int64 // no step goes back before it
+
+	since    int64 // start of the state
+	episode  int64 // when the breaker last left closed
+	openedAt int64
+	closedAt int64
+	until    int64 // end of open
+	pause    int64 // no probe before: what throttling upstreams asked for
+	reason   string
+
+	good      int
+	leases    []lease // replaced, never written in place
+	lastProbe uint64
+
+	opened, probes, lost uint64 // lost: leases that ran out
+	lastFailure          error
+	out                  []change
+}
+
+// tick moves the core to now: an instant that is never before the last one,
+// and after which no lease that has run out is left.
+func (c *core) tick(now int64) int64 {
+	c.latest = max(c.latest, now)
+	if c.state == HalfOpen {
+		c.expire()
+	}
+	return c.latest
+}
+
+// expire finds the probe that has been silent for too long. Its failure counts
+// at the instant its lease ran out.
+func (c *core) expire() {
+	first := lease{expiry: never}
+	for _, l := range c.leases {
+		if l.expiry < first.expiry {
+			first = l
+		}
+	}
+	if first.expiry > c.latest {
+		return
+	}
+	c.lost++
+	c.lastFailure = errLeaseRanOut
+	c.open(first.expiry, first.expiry+c.policy.reset, reasonLease, first.id, counts{calls: c.good + 1, failures: 1})
+}
+
+// admit grants a ticket or refuses.
+func (c *core) admit(now int64) (ticket, bool) {
+	now = c.tick(now)
+	if c.state == Closed {
+		return ticket{gen: c.gen}, true
+	}
+	if !c.probeDue(now) {
+		return ticket{}, false
+	}
+	if c.state == Open {
+		c.halfOpen(now)
+	}
+	c.lastProbe++
+	c.probes++
+	c.leases = append(slices.Clip(c.leases), lease{c.lastProbe, now + c.policy.probeTimeout})
+	return ticket{c.gen, c.lastProbe}, true
+}
+
+// probeDue says whether a breaker that is not closed would let a probe out.
+func (c *core) probeDue(now int64) bool {
+	switch {
+	case c.held != free, now < c.pause:
+		return false
+	case c.state == Open:
+		return now >= c.until
+	}
+	return len(c.leases) < c.policy.maxProbes
+}
+
+// renew pushes a live lease out. It says whether there was one.
+func (c *core) renew(t ticket, now int64) bool {
+	now = c.tick(now)
+	i := c.lease(t)
+	if i < 0 {
+		return false
+	}
+	c.leases = slices.Clone(c.leases)
+	c.leases[i].expiry = now + c.policy.probeTimeout
+	return true
+}
+
+func (c *core) lease(t ticket) int {
+	if t.gen != c.gen || t.probe == 0 {
+		return -1
+	}
+	return slices.IndexFunc(c.leases, func(l lease) bool { return l.id == t.probe })
+}
+
+// settle takes in the result of an admitted call, and says whether it came in
+// time to count. A late one leaves nothing behind but the pause it asked for.
+func (c *core) settle(t ticket, r result, at int64) bool {
+	now := c.tick(at)
+	if r.outcome == Throttled {
+		c.throttle(r, now)
+	}
+	switch i := c.lease(t); {
+	case i >= 0:
+		c.leases = slices.Delete(slices.Clone(c.leases), i, i+1)
+		c.settleProbe(t, r, now)
+	case t.gen != c.gen || t.probe != 0:
+		return false
+	case c.held == heldClosed:
+		c.note(r)
+	default:
+		c.settleClosed(r, now, at)
+	}
+	return true
+}
+
+// throttle keeps the later of the waits that are known.
+func (c *core) throttle(r result, now int64) {
+	if r.retryAfter <= 0 {
+		return
+	}
+	c.pause = max(c.pause, now+min(r.retryAfter, c.policy.maxThrottle))
+	if c.state == Open && c.held == free {
+		c.until = max(c.until, c.pause)
+	}
+}
+
+func (c *core) note(r result) {
+	if r.outcome == Failure && !r.panicked {
+		c.lastFailure = r.err
+	}
+}
+
+func (c *core) settleProbe(t ticket, r result, now int64) {
+	c.note(r)
+	tally := counts{calls: c.good}
+	switch {
+	case r.panicked:
+	case r.outcome == Success:
+		if c.good++; c.good >= c.policy.goodProbes {
+			tally.calls++
+			c.close(now, reasonProbeOK, t.probe, tally)
+		}
+	case r.outcome == Failure:
+		c.open(now, now+c.policy.reset, reasonProbeBad, t.probe, tally.plus(counts{calls: 1, failures: 1}))
+	case r.outcome == Throttled:
+		c.open(now, c.throttledUntil(now), reasonThrottled, t.probe, tally)
+	case r.outcome == Denied && c.policy.stopOnDenied:
+		c.stop(now, r.err, t.probe, tally)
+	}
+}
+
+// settleClosed counts a call of the closed state. A window is given the time
+// as it was read, since a late result belongs to an older bucket.
+func (c *core) settleClosed(r result, now, at int64) {
+	c.note(r)
+	switch {
+	case r.panicked:
+	case r.outcome == Success:
+		c.streak = 0
+		c.weigh(counts{calls: 1, slow: int(flag(r.slow))}, now, at)
+	case r.outcome == Failure:
+		c.streak = min(c.streak+1, maxStreak)
+		c.weigh(counts{calls: 1, failures: 1, slow: int(flag(r.slow))}, now, at)
+	case r.outcome == Throttled && c.policy.openOnThrottle:
+		c.open(now, c.throttledUntil(now), reasonThrottled, 0, c.tally(now))
+	case r.outcome == Denied && c.policy.stopOnDenied:
+		c.stop(now, r.err, 0, c.tally(now))
+	}
+}
+
+// weigh records one eligible call and opens where it broke the rule.
+func (c *core) weigh(one counts, now, at int64) {
+	reason := ""
+	if c.window != nil {
+		c.window.record(one, at)
+		reason = c.window.rule().broken(one, c.window.counts(at))
+	} else if c.streak >= c.policy.failMax {
+		reason = reasonConsecutive
+	}
+	if reason != "" {
+		c.open(now, now+c.policy.reset, reason, 0, c.tally(at))
+	}
+}
+
+// tally is what the closed state has counted towards opening.
+func (c *core) tally(now int64) counts {
+	if c.window != nil {
+		return c.window.counts(now)
+	}
+	return counts{calls: c.streak, failures: c.streak}
+}
+
+func (c *core) throttledUntil(now int64) int64 {
+	if c.pause > now {
+		return c.pause
+	}
+	return now + c.policy.reset
+}
+
+// The four moves.
+
+func (c *core) open(at, until int64, reason string, probe uint64, tally counts) {
+	c.until = max(until, c.pause)
+	c.reason = reason
+	c.opened++
+	if c.state == Closed {
+		c.episode = at
+	}
+	c.openedAt = at
+	c.move(Open, at, reason, probe, tally)
+}
+
+func (c *core) halfOpen(at int64) {
+	c.move(HalfOpen, at, reasonElapsed, c.lastProbe+1, counts{})
+}
+
+func (c *core) close(at int64, reason string, probe uint64, tally counts) {
+	c.closedAt = at
+	c.streak = 0
+	if c.window != nil {
+		c.window.clear()
+	}
+	c.move(Closed, at, reason, probe, tally)
+}
+
+// stop opens for good: the upstream denied the credential.
+func (c *core) stop(at int64, cause error, probe uint64, tally counts) {
+	c.held, c.lastFailure = heldDenied, cause
+	c.open(at, never, reasonDenied, probe, tally)
+}
+
+func (c *core) move(to State, at int64, reason string, probe uint64, tally counts) {
+	c.gen++
+	ch := change{
+		from: c.state, to: to, at: at, gen: c.gen, reason: reason, eligible: tally.calls, failures: tally.failures,
+		probe: probe, since: c.since, sinceEpisode: c.episode,
+	}
+	if to == Open {
+		ch.until = c.until
+	}
+	c.state, c.since, c.good, c.leases = to, at, 0, nil
+	c.out = append(c.out, ch)
+}
+
+// The operator's events.
+
+// trip opens as failures would. A breaker that is open already stays as it is.
+func (c *core) trip(reason string, now int64) {
+	now = c.tick(now)
+	if c.held != free || c.state == Open && now < c.until {
+		return
+	}
+	if c.state == Open {
+		c.halfOpen(now)
+	}
+	c.open(now, now+c.policy.reset, reason, 0, c.current(now))
+}
+
+// current is what the state that is being left has counted.
+func (c *core) current(now int64) counts {
+	if c.state == Closed {
+		return c.tally(now)
+	}
+	return counts{calls: c.good}
+}
+
+func (c *core) forceOpen(reason string, now int64) {
+	now = c.tick(now)
+	if c.held == heldOpen {
+		return
+	}
+	c.held = heldOpen
+	if c.state == Open {
+		c.until, c.reason = never, reason
+		return
+	}
+	c.open(now, never, reason, 0, c.current(now))
+}
+
+func (c *core) forceClose(reason string, now int64) {
+	now = c.tick(now)
+	if c.held == heldClosed {
+		return
+	}
+	c.held = heldClosed
+	if c.state != Closed {
+		c.close(now, reason, 0, c.current(now))
+	}
+}
+
+// restart is Reset: closed, empty, a new generation, no hold of any kind.
+func (c *core) restart(now int64) {
+	now = c.tick(now)
+	c.held, c.pause, c.until = free, 0, 0
+	if c.state != Closed {
+		c.close(now, reasonReset, 0, c.current(now))
+		return
+	}
+	c.gen++
+	c.since, c.streak = now, 0
+	if c.window != nil {
+		c.window.clear()
+	}
+}
+
+// The word: what a closed call needs to know, in one atomic value.
+
+const (
+	stateBits  = 2
+	streakBits = 16
+
+	stateMask  = 1<<stateBits - 1
+	veteranBit = 1 << stateBits // has left closed at least once
+	streakAt   = stateBits + 1
+	streakMask = uint64(maxStreak) << streakAt
+	genAt      = streakAt + streakBits
+)
+
+func (c *core) word() uint64 {
+	w := uint64(c.state) | uint64(c.streak)<<streakAt | c.gen<<genAt
+	if c.opened > 0 {
+		w |= veteranBit
+	}
+	return w
+}
+
+func wordState(w uint64) State { return State(w & stateMask) }
+func wordStreak(w uint64) int  { return int(w & streakMask >> streakAt) }
+func wordGen(w uint64) uint64  { return w >> genAt }
+
+// reads is the state that a look at c shows: open turns half-open at its
+// deadline, whether or not a call comes.
+func (c *core) reads() State {
+	if c.state == Open && c.held == free && c.latest >= c.until {
+		return HalfOpen
+	}
+	return c.state
+}
+
+// retry is the earliest instant at which a refused call may fare better.
+func (c *core) retry() int64 {
+	if c.state == Open {
+		return c.until
+	}
+	at := int64(never)
+	for _, l := range c.leases {
+		at = min(at, l.expiry)
+	}
+	if at == never {
+		return max(c.latest, c.pause)
+	}
+	return max(at, c.pause)
+}

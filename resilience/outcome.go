@@ -1,0 +1,86 @@
+package resilience
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// State is what a breaker does with the next call. Its numbers are the values
+// of the circuit_breaker_state gauge.
+type State uint8
+
+const (
+	// Closed lets every call through.
+	Closed State = iota
+	// HalfOpen lets a bounded number of probes through.
+	HalfOpen
+	// Open refuses every call.
+	Open
+)
+
+// String returns closed, half_open or open.
+func (s State) String() string {
+	switch s {
+	case Closed:
+		return "closed"
+	case HalfOpen:
+		return "half_open"
+	case Open:
+		return "open"
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// MarshalText returns the same text as String.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Outcome is what a finished call says about its upstream.
+type Outcome uint8
+
+const (
+	// Success is an answer that proves the upstream works, a 404 included.
+	Success Outcome = iota
+	// Failure counts against the upstream.
+	Failure
+	// Ignored says nothing about the upstream: the caller left, or asked badly.
+	Ignored
+	// Throttled is an upstream that asks for patience.
+	Throttled
+	// Denied is a credential or a quota that will not recover by waiting.
+	Denied
+)
+
+var outcomeNames = [...]string{"success", "failure", "ignored", "throttled", "denied"}
+
+// String returns success, failure, ignored, throttled or denied.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
+// Verdict is a classifier's reading of one error. RetryAfter belongs to
+// Throttled: how long the upstream asked to be left alone, zero when it did
+// not say.
+type Verdict struct {
+	Outcome    Outcome
+	RetryAfter time.Duration
+}
+
+// Classifier turns the error of a call into a verdict. It is asked only about
+// errors that are not nil. callerCtx is the context the caller gave, not the
+// one the call ran under, so that callerCtx.Err() answers whether the caller
+// left. It runs outside every lock and may be called concurrently.
+type Classifier func(callerCtx context.Context, err error) Verdict
+
+// classifyDefault ignores the caller's own cancellation and counts every other
+// error. A deadline is a failure whoever set it: a call that hangs is an outage.
+func classifyDefault(callerCtx context.Context, err error) Verdict {
+	if errors.Is(err, context.Canceled) && errors.Is(callerCtx.Err(), context.Canceled) {
+		return Verdict{Outcome: Ignored}
+	}
+	return Verdict{Outcome: Failure}
+}

@@ -1,0 +1,87 @@
+package resilience
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The upstreams of this kit. Their doors bring their own classifiers.
+var (
+	Default = NewRegistry(Config{})
+
+	Milvus = Default.MustRegister("milvus", Config{FailMax: 5, ResetTimeout: time.Minute})
+	S3     = Default.MustRegister("s3", Config{FailMax: 5, ResetTimeout: time.Minute})
+	LLM    = Default.MustRegister("llm", Config{FailMax: 5, ResetTimeout: time.Minute})
+)
+
+// Registry keeps breakers by name, so that metrics and operators find them.
+// It is safe for concurrent use.
+//
+// A registry knows its own process alone: N processes without a shared store
+// are N breakers, which send up to N probes and take up to N times FailMax
+// failures together.
+type Registry struct {
+	defaults Config
+
+	mu       sync.Mutex
+	breakers map[string]*Breaker
+	keyed    map[string]*Keyed
+}
+
+// NewRegistry makes an empty registry. The zero fields of each Config that is
+// registered are taken from defaults, and what is zero there too has the
+// defaults of Config.
+func NewRegistry(defaults Config) *Registry {
+	return &Registry{defaults: defaults, breakers: make(map[string]*Breaker), keyed: make(map[string]*Keyed)}
+}
+
+// Register makes the breaker of name. A name can be registered once.
+func (r *Registry) Register(name string, cfg Config) (*Breaker, error) {
+	b, err := New(name, cfg.under(r.defaults))
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.breakers[name]; taken {
+		return nil, fmt.Errorf("resilience: breaker %q is registered already", name)
+	}
+	r.breakers[name] = b
+	return b, nil
+}
+
+// MustRegister is Register for configurations that are known to be good; it
+// panics on the others.
+func (r *Registry) MustRegister(name string, cfg Config) *Breaker {
+	b, err := r.Register(name, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// Get finds a registered breaker.
+func (r *Registry) Get(name string) (*Breaker, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.breakers[name]
+	return b, ok
+}
+
+// All is every breaker there is now, those of Keyed included, by name.
+func (r *Registry) All() []*Breaker {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []*Breaker
+	for _, b := range r.breakers {
+		all = append(all, b)
+	}
+	for _, k := range r.keyed {
+		all = append(all, k.all()...)
+	}
+	slices.SortFunc(all, func(a, b *Breaker) int { return cmp.Compare(a.name, b.name) })
+	return all
+}

@@ -1,0 +1,82 @@
+package resilience
+
+import "time"
+
+// Snapshot is a breaker at one moment. State, Generation, Streak and the
+// window are one consistent picture; the totals are exact once calls have
+// ended.
+type Snapshot struct {
+	Name          string
+	PolicyVersion string // equal for equal policies
+	State         State
+	Generation    uint64    // grows with every transition and every Reset
+	OpenUntil     time.Time // when a probe may go out; zero unless open and ended by time
+	Reason        string    // why it last opened
+	Streak        int       // consecutive counted failures
+	FailMax       int       // the streak that opens; 0 where a window rules
+
+	WindowCalls, WindowFailures, WindowSlow int // 0 without a window
+
+	Calls     uint64 // all outcomes: the next six
+	Successes uint64
+	Failures  uint64 // probes whose lease ran out included
+	Ignored   uint64
+	Throttled uint64
+	Denied    uint64
+	Panics    uint64
+
+	Stale         uint64 // results that came after their state had ended; in no other count
+	Rejected      uint64 // calls that were refused; no outcome
+	RetriedInTask uint64 // those of them that the task latch refused
+	Probes        uint64 // probes that went out
+	Opened        uint64 // times the breaker opened, reopenings included
+
+	LastFailure            error     // the last counted error
+	LastOpened, LastClosed time.Time // zero where it never did
+}
+
+// Snapshot reads the breaker as of now and changes nothing.
+func (b *Breaker) Snapshot() Snapshot {
+	now := b.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.core
+	c.streak = wordStreak(b.word.Load())
+	c.tick(now)
+	s := Snapshot{
+		Name: b.name, PolicyVersion: b.version, State: c.reads(), Generation: c.gen, Reason: c.reason,
+		Streak: c.streak, FailMax: b.policy.failMax, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,
+	}
+	b.dateLocked(&s, &c)
+	b.totalsLocked(&s, &c)
+	return s
+}
+
+func (b *Breaker) dateLocked(s *Snapshot, c *core) {
+	if c.state == Open && c.held == free {
+		s.OpenUntil = b.wall(c.until)
+	}
+	if c.opened > 0 {
+		s.LastOpened = b.wall(c.openedAt)
+	}
+	if c.closedAt != never {
+		s.LastClosed = b.wall(c.closedAt)
+	}
+	if c.window != nil {
+		at := c.latest
+		if c.state != Closed {
+			at = c.openedAt
+		}
+		w := c.window.counts(at)
+		s.WindowCalls, s.WindowFailures, s.WindowSlow = w.calls, w.failures, w.slow
+	}
+}
+
+func (b *Breaker) totalsLocked(s *Snapshot, c *core) {
+	t := &b.totals
+	s.Successes, s.Failures = t.sum(statSuccess), t.sum(statFailure)+c.lost
+	s.Ignored, s.Throttled, s.Denied = t.sum(statIgnored), t.sum(statThrottled), t.sum(statDenied)
+	s.Panics, s.Stale = t.sum(statPanics), t.sum(statStale)
+	s.Calls = s.Successes + s.Failures + s.Ignored + s.Throttled + s.Denied + s.Panics
+	s.RetriedInTask, s.Rejected = t.sum(statLatched), t.sum(statRejected)
+}
