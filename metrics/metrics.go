@@ -1,0 +1,50 @@
+// Package metrics shows every circuit breaker to Prometheus.
+//
+// Importing it is enough:
+//
+//	import _ "github.com/penstock-go/penstock/metrics"
+//
+// registers one collector on the default Prometheus registry, so that
+//
+//	circuit_breaker_state{upstream="llm"}    0
+//	circuit_breaker_state{upstream="milvus"} 0
+//	circuit_breaker_state{upstream="s3"}     0
+//
+// exist from the first scrape on: 0 is closed, 1 half-open, 2 open. Every door
+// of this module imports this package, so a breaker that is in use is never
+// silent. This is the one place in the module where an import has an effect.
+//
+// Nothing is pushed when a breaker changes; values are read from the breakers
+// while Prometheus scrapes. A breaker whose reset time has passed with no
+// traffic therefore reads half-open, not the state of its last event.
+//
+// For a registry of breakers other than resilience.Default, or for a Prometheus
+// registry other than the default one, make a collector and register it:
+//
+//	prometheus.NewRegistry().MustRegister(metrics.NewCollector(breakers))
+//
+// Label values are breaker names and operation names of the program. They never
+// hold a key, an address, a document or the text of an error.
+//
+// Metric names, label names and the numbers of the states do not change within a
+// major version. New metrics may appear.
+package metrics
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// A breaker must never be silent, and nobody remembers to register a collector:
+// hence the one init of this module.
+func init() {
+	prometheus.MustRegister(NewCollector(resilience.Default))
+}
+
+// Handler answers with the metrics of the default Prometheus registry in the
+// format that the client asks for, and is meant to be served at /metrics.
+func Handler() http.Handler { return promhttp.Handler() }
