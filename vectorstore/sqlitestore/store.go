@@ -1,0 +1,173 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc/codes"
+	_ "modernc.org/sqlite/vec" // the vec0 table; brings the driver with it
+)
+
+const (
+	applicationID = 0x70737672 // "psvr", in the file's header
+	formatVersion = 1
+	readers       = 4
+	maxTopK       = 4096 // vec0's limit
+)
+
+// Store is a vector store in one file. Make one with [Open], and close it.
+type Store struct {
+	path  string
+	write *sql.DB // one connection
+	read  *sql.DB
+}
+
+// Open opens the store in the file at path and creates it if it is not there
+// (its folder must be). It fails with an [*Error]: FailedPrecondition for a
+// network volume, for a file of another application or of a newer version, and
+// DataLoss for a file that is damaged or no database.
+func Open(path string) (*Store, error) {
+	s := &Store{path: path}
+	ctx := context.Background()
+	if err := s.open(ctx); err != nil {
+		_ = s.Close()
+		return nil, s.wrap(ctx, "Open", err)
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	abs, err := filepath.Abs(s.path)
+	if err != nil {
+		return err
+	}
+	if err := checkPlace(abs); err != nil {
+		return err
+	}
+	if s.write, err = connect(abs, 1, "&_txlock=immediate"); err != nil {
+		return err
+	}
+	if s.read, err = connect(abs, readers, "&_pragma=query_only(true)"); err != nil {
+		return err
+	}
+	return s.prepareFile(ctx)
+}
+
+func checkPlace(abs string) error {
+	dir := filepath.Dir(abs)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return faultf(codes.FailedPrecondition, "folder %s does not exist", dir)
+	}
+	if fs := networkVolume(dir); fs != "" {
+		return faultf(codes.FailedPrecondition, "the file is on a network volume (%s), where locks cannot be trusted; put it on a local disk", fs)
+	}
+	return nil
+}
+
+func connect(abs string, conns int, more string) (*sql.DB, error) {
+	file := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
+	db, err := sql.Open("sqlite", file.String()+
+		"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"+
+		"&_pragma=cache_size(-16000)&_pragma=temp_store(MEMORY)"+more)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+// prepareFile checks whose file it is and makes the catalogue of collections.
+func (s *Store) prepareFile(ctx context.Context) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := checkOwner(ctx, tx); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, fmt.Sprintf(`
+PRAGMA application_id = %d;
+PRAGMA user_version = %d;
+CREATE TABLE IF NOT EXISTS collection(
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	name TEXT NOT NULL UNIQUE,
+	schema TEXT NOT NULL,
+	shards INTEGER NOT NULL,
+	metric TEXT NOT NULL,
+	indexes TEXT NOT NULL DEFAULT '{}',
+	loaded INTEGER NOT NULL DEFAULT 0);`, applicationID, formatVersion))
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func checkOwner(ctx context.Context, tx *sql.Tx) error {
+	var owner, version, tables int
+	err := tx.QueryRowContext(ctx,
+		`SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema)`).
+		Scan(&owner, &version, &tables)
+	switch {
+	case err != nil:
+		return err
+	case owner != applicationID && (owner != 0 || tables > 0):
+		return faultf(codes.FailedPrecondition, "the file belongs to another application")
+	case version > formatVersion:
+		return faultf(codes.FailedPrecondition, "the file has format %d, this version reads up to %d; use a newer version", version, formatVersion)
+	}
+	return nil
+}
+
+// Close closes the file. Calls in flight end with an error.
+func (s *Store) Close() error {
+	var first error
+	for _, db := range []*sql.DB{s.read, s.write} {
+		if db == nil {
+			continue
+		}
+		if err := db.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// update runs fn on the named collection in one write transaction.
+func (s *Store) update(ctx context.Context, op, coll string, fn func(*sql.Tx, *collection) error) error {
+	return s.inTx(ctx, s.write, op, func(tx *sql.Tx) error {
+		c, err := loadMeta(ctx, tx, coll)
+		if err != nil {
+			return err
+		}
+		return fn(tx, c)
+	})
+}
+
+// view runs fn on the named collection on one consistent picture of the file.
+func (s *Store) view(ctx context.Context, op, coll string, fn func(*sql.Tx, *collection) error) error {
+	return s.inTx(ctx, s.read, op, func(tx *sql.Tx) error {
+		c, err := loadMeta(ctx, tx, coll)
+		if err != nil {
+			return err
+		}
+		return fn(tx, c)
+	})
+}
+
+func (s *Store) inTx(ctx context.Context, db *sql.DB, op string, fn func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return s.wrap(ctx, op, err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := fn(tx); err != nil {
+		return s.wrap(ctx, op, err)
+	}
+	return s.wrap(ctx, op, tx.Commit())
+}
