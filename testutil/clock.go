@@ -1,0 +1,41 @@
+package testutil
+
+import (
+	"sync"
+	"time"
+)
+
+// FakeClock is a resilience.Clock that stands still until it is moved. It is
+// safe for concurrent use.
+type FakeClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock makes a clock that shows 2030-01-01 00:00 UTC.
+func NewClock() *FakeClock {
+	return &FakeClock{now: time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// Now is the time the clock shows.
+func (c *FakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance moves the clock by d, backwards where d is negative, and returns the
+// new time.
+func (c *FakeClock) Advance(d time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	return c.now
+}
+
+// Set makes the clock show t.
+func (c *FakeClock) Set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = t
+}

@@ -1,0 +1,176 @@
+package testutil_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+// get asks the upstream once, on a connection of its own.
+func get(ctx context.Context, url string) (string, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d, retry after %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	return string(body), err
+}
+
+func TestUpstreamBehaviours(t *testing.T) {
+	rows := []struct {
+		name string
+		do   testutil.Behaviour
+		body string
+		err  string // part of it
+	}{
+		{"healthy", testutil.Delay(0), "{}", ""},
+		{"status", testutil.Status(500), "{}", "status 500"},
+		{"status with a header", testutil.Status(429, "Retry-After", "7"), "{}", `retry after "7"`},
+		{"garbage", testutil.Garbage(), "\x00\xff<<{not an answer", ""},
+		{"reset", testutil.Reset(), "", "reset by peer"},
+		{"truncated", testutil.Truncate(), `{"half":`, "unexpected EOF"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			u := testutil.NewUpstream(t, nil)
+			u.Next(row.do)
+			body, err := get(t.Context(), u.URL())
+			if row.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, row.err)
+			}
+			assert.Equal(t, row.body, body)
+			_, err = get(t.Context(), u.URL())
+			require.NoError(t, err, "the script was for one request")
+			u.WantRequests(2)
+		})
+	}
+}
+
+func TestUpstreamHangsUntilTheClientLeaves(t *testing.T) {
+	for name, do := range map[string]testutil.Behaviour{"hang": testutil.Hang(), "long delay": testutil.Delay(time.Hour)} {
+		t.Run(name, func(t *testing.T) {
+			u := testutil.NewUpstream(t, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			u.Next(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				cancel()
+				do(w, r, next)
+			})
+			_, err := get(ctx, u.URL())
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+}
+
+func TestUpstreamRefusesAndComesBackAtItsAddress(t *testing.T) {
+	u := testutil.NewUpstream(t, nil)
+	url := u.URL()
+	u.Refuse()
+	_, err := get(t.Context(), url)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	u.WantRequests(0)
+	u.Accept()
+	u.Accept() // twice is once
+	_, err = get(t.Context(), url)
+	require.NoError(t, err)
+	assert.Equal(t, url, u.URL())
+}
+
+func TestUpstreamRulesByPath(t *testing.T) {
+	u := testutil.NewUpstream(t, nil)
+	u.Always(testutil.Status(500))
+	u.AlwaysFor("/v1/models", testutil.Status(200))
+	_, err := get(t.Context(), u.URL()+"/v1/models")
+	require.NoError(t, err)
+	_, err = get(t.Context(), u.URL()+"/v1/chat")
+	require.ErrorContains(t, err, "500")
+	assert.Equal(t, 1, u.Count("/v1/models"))
+	assert.Equal(t, "/v1/chat", u.Requests()[1].Path)
+	u.Recover()
+	_, err = get(t.Context(), u.URL()+"/v1/chat")
+	require.NoError(t, err)
+}
+
+func TestUpstreamShowsBodiesToBothSides(t *testing.T) {
+	u := testutil.NewUpstream(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	resp, err := http.Post(u.URL(), "text/plain", strings.NewReader("hello"))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	echo, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(echo))
+	assert.Equal(t, "hello", string(u.Requests()[0].Body))
+}
+
+func TestClockMovesOnlyWhenTold(t *testing.T) {
+	c := testutil.NewClock()
+	start := c.Now()
+	assert.Equal(t, start, c.Now())
+	assert.Equal(t, start.Add(time.Second), c.Advance(time.Second))
+	c.Advance(-2 * time.Second)
+	assert.Equal(t, start.Add(-time.Second), c.Now())
+	c.Set(start)
+	assert.Equal(t, start, c.Now())
+}
+
+func TestRecorderTellsTheStory(t *testing.T) {
+	clock := testutil.NewClock()
+	b := resilience.MustNew("billing", resilience.Config{FailMax: 1, Clock: clock})
+	r := testutil.Record(t, b)
+	_ = b.Do(t.Context(), func(context.Context) error { return errors.New("down") })
+	r.Want("closed → open")
+	assert.Equal(t, "\t00:00:00.000 closed → open (consecutive failures, 1 of 1 failed, after 0s)\n", r.String())
+	r.Forget()
+	r.Want()
+}
+
+// failures is a testing.TB that keeps what would have failed the test.
+type failures struct {
+	testing.TB
+	lines []string
+}
+
+func (f *failures) Helper() {}
+
+func (f *failures) Errorf(format string, args ...any) {
+	f.lines = append(f.lines, fmt.Sprintf(format, args...))
+}
+
+func TestAssertionsSayWhatTheySaw(t *testing.T) {
+	f := &failures{TB: t}
+	testutil.Record(f, resilience.MustNew("billing", resilience.Config{})).Want("closed → open")
+	u := testutil.NewUpstream(f, nil)
+	u.WantRequests(1)
+	u.Refuse()
+	taken, err := net.Listen("tcp", strings.TrimPrefix(u.URL(), "http://"))
+	require.NoError(t, err)
+	u.Accept()
+	require.NoError(t, taken.Close())
+	require.Len(t, f.lines, 3)
+	assert.Equal(t, "transitions are\nwant\n\tclosed → open", f.lines[0])
+	assert.Equal(t, "0 requests reached the upstream, want 1", f.lines[1])
+	assert.Contains(t, f.lines[2], "address already in use")
+}

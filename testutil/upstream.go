@@ -1,0 +1,232 @@
+package testutil
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Behaviour is what an Upstream does with a request that reached it: Status,
+// Delay, Hang, Reset, Garbage, or any handler. next is the healthy handler.
+type Behaviour func(w http.ResponseWriter, r *http.Request, next http.Handler)
+
+// Status answers with code and an empty JSON object. Header fields come in
+// pairs, such as "Retry-After", "5".
+func Status(code int, header ...string) Behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Header().Set("Content-Type", "application/json")
+		for i := 0; i+1 < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, "{}")
+	}
+}
+
+// Delay answers as a healthy upstream does, d later.
+func Delay(d time.Duration) Behaviour {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			next.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// Hang never answers. It ends when the client gives up or the upstream closes.
+func Hang() Behaviour {
+	return func(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
+}
+
+// Reset drops the connection without an answer; the client sees a reset.
+func Reset() Behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { hangUp(w, "") }
+}
+
+// Garbage answers 200 with a body that is neither JSON nor XML.
+func Garbage() Behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		_, _ = io.WriteString(w, "\x00\xff<<{not an answer")
+	}
+}
+
+// Truncate sends headers that promise more than the few bytes of body that
+// follow, and resets the connection: a stream that dies half-way.
+func Truncate() Behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		hangUp(w, "HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n{\"half\":")
+	}
+}
+
+func hangUp(w http.ResponseWriter, first string) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.WriteString(conn, first)
+	if tcp, ok := conn.(*net.TCPConn); ok && first == "" {
+		_ = tcp.SetLinger(0) // a reset, not a polite end
+	}
+	_ = conn.Close()
+}
+
+// Request is one request that reached an Upstream.
+type Request struct {
+	Method, Path string
+	Header       http.Header
+	Body         []byte
+}
+
+// Upstream is an HTTP server that fails on command. Its methods are safe for
+// concurrent use.
+type Upstream struct {
+	t       testing.TB
+	healthy http.Handler
+	addr    string
+
+	mu       sync.Mutex
+	server   *httptest.Server // nil while connections are refused
+	script   []Behaviour
+	standing []rule
+	log      []Request
+}
+
+type rule struct {
+	prefix string
+	do     Behaviour
+}
+
+// NewUpstream starts an upstream on a free port of 127.0.0.1 and stops it when
+// the test ends. healthy answers while nothing else was asked for; nil answers
+// 200 with an empty JSON object.
+func NewUpstream(t testing.TB, healthy http.Handler) *Upstream {
+	if healthy == nil {
+		healthy = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { Status(http.StatusOK)(w, r, nil) })
+	}
+	u := &Upstream{t: t, healthy: healthy, addr: "127.0.0.1:0"}
+	u.Accept()
+	t.Cleanup(u.Refuse)
+	return u
+}
+
+// URL is http://127.0.0.1:PORT, the same for the upstream's whole life.
+func (u *Upstream) URL() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return "http://" + u.addr
+}
+
+// Next queues behaviours for the next requests, one each.
+func (u *Upstream) Next(script ...Behaviour) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.script = append(u.script, script...)
+}
+
+// Always makes every request that the queue has nothing for behave like b.
+func (u *Upstream) Always(b Behaviour) { u.AlwaysFor("", b) }
+
+// AlwaysFor is Always for the paths that begin with prefix. The latest rule
+// that fits a request is the one that counts.
+func (u *Upstream) AlwaysFor(prefix string, b Behaviour) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.standing = append(u.standing, rule{prefix, b})
+}
+
+// Recover makes the upstream healthy: it forgets the queue and every rule, and
+// accepts connections.
+func (u *Upstream) Recover() {
+	u.mu.Lock()
+	u.script, u.standing = nil, nil
+	u.mu.Unlock()
+	u.Accept()
+}
+
+// Refuse stops listening: connections are refused, and those that are open end.
+func (u *Upstream) Refuse() {
+	u.mu.Lock()
+	server := u.server
+	u.server = nil
+	u.mu.Unlock()
+	if server != nil {
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
+// Accept listens again, at the same address.
+func (u *Upstream) Accept() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.server != nil {
+		return
+	}
+	l, err := net.Listen("tcp", u.addr)
+	if err != nil {
+		u.t.Errorf("upstream cannot listen on %s: %v", u.addr, err)
+		return
+	}
+	u.addr = l.Addr().String()
+	u.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(u.serve)}}
+	u.server.Start()
+}
+
+func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	u.behaviour(Request{r.Method, r.URL.Path, r.Header.Clone(), body})(w, r, u.healthy)
+}
+
+// behaviour logs a request and decides what becomes of it.
+func (u *Upstream) behaviour(req Request) Behaviour {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.log = append(u.log, req)
+	if len(u.script) > 0 {
+		next := u.script[0]
+		u.script = u.script[1:]
+		return next
+	}
+	for i := len(u.standing) - 1; i >= 0; i-- {
+		if strings.HasPrefix(req.Path, u.standing[i].prefix) {
+			return u.standing[i].do
+		}
+	}
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }
+}
+
+// Requests is what reached the upstream so far, the earliest first. A refused
+// connection reaches nothing.
+func (u *Upstream) Requests() []Request {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return append([]Request(nil), u.log...)
+}
+
+// Count is how many requests reached paths that begin with prefix.
+func (u *Upstream) Count(prefix string) (n int) {
+	for _, r := range u.Requests() {
+		if strings.HasPrefix(r.Path, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// WantRequests fails the test unless exactly n requests reached the upstream.
+func (u *Upstream) WantRequests(n int) {
+	u.t.Helper()
+	if got := u.Count(""); got != n {
+		u.t.Errorf("%d requests reached the upstream, want %d", got, n)
+	}
+}
