@@ -1,0 +1,151 @@
+// Package parse turns files of many formats into one stream of text blocks.
+//
+// Most programs need two calls:
+//
+//	reg := parse.New(parse.Limits{})
+//	defer reg.Close()
+//	for block, err := range reg.Blocks(ctx, parse.FromBytes("guide.html", content)) {
+//		…
+//	}
+//
+// The rules:
+//
+//   - The format is chosen by content and name together. A file that is not
+//     what its name says is read as what it is, or refused with a typed error.
+//   - Every string in a [Block] is valid UTF-8 without control characters other
+//     than tab and newline, whatever the encoding and line endings of the file.
+//     It is not normalised to NFC.
+//   - Blocks arrive while the file is being read. Text, CSV and JSON Lines use
+//     the same memory for a file of any size; other formats are read whole and
+//     refused above [Limits.MaxSize].
+//   - A parser that panics or never ends costs its own document only: it comes
+//     back as an [*Error].
+//   - A document that cannot be read is an [*Error] with an [ErrorKind]. A
+//     failure to read the bytes, or the end of the caller's context, is handed
+//     on as it is: it says nothing about the document.
+//   - The same bytes and name give the same blocks. [Format] names the parser
+//     and its version, so that a change of a parser can be noticed.
+//
+// A [Registry] is safe for concurrent use once the last Register has returned.
+package parse
+
+import (
+	"bytes"
+	"context"
+	"io"
+)
+
+// Input is one document to be read.
+type Input struct {
+	// Name is a slash path or URL. It helps to choose the format, and it is
+	// what errors speak of.
+	Name string
+	// Content is read only while Blocks or Detect runs.
+	Content io.ReaderAt
+	// Size is the length of Content in bytes.
+	Size int64
+
+	budget *budget // shared by a container and everything inside it
+}
+
+// FromBytes is an Input of bytes in memory.
+func FromBytes(name string, content []byte) Input {
+	return Input{Name: name, Content: bytes.NewReader(content), Size: int64(len(content))}
+}
+
+// Kind says what part of a document a Block is.
+type Kind uint8
+
+// The kinds of blocks.
+const (
+	// Paragraph is running text.
+	Paragraph Kind = iota
+	// Title is the document's own name for itself (an HTML title, a mail
+	// subject, a PDF's metadata). It is not part of the text.
+	Title
+	// Heading opens a section of depth Level, 1 being the outermost.
+	Heading
+	// ListItem is one item of a list nested Level deep, starting at 1.
+	ListItem
+	// Table is some rows of a table, one a line, with " | " between cells.
+	// A long table comes in several blocks with the same Header.
+	Table
+	// Code is text whose line breaks and indentation matter.
+	Code
+	// Record is one object of a JSON document, as lines of "key: value".
+	Record
+	// Note names a part of the document that was not read, and why: an
+	// attachment that is a picture, a member of an archive that is broken. It is
+	// not part of the text.
+	Note
+)
+
+var kindNames = [...]string{"paragraph", "title", "heading", "list item", "table", "code", "record", "note"}
+
+// String returns the kind in lower case.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// MarshalText writes the kind as String does.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// Block is a piece of a document that belongs together.
+type Block struct {
+	Kind Kind `json:"kind"`
+	// Level is the depth of a Heading or ListItem, from 1.
+	Level int `json:"level,omitempty"`
+	// Text is never empty.
+	Text string `json:"text"`
+	// Header is the head row of a Table, in the same form as its rows.
+	Header string `json:"header,omitempty"`
+	// Lang is the programming language of Code, or the language a Title
+	// declares for the document; empty where the document does not say.
+	Lang string `json:"lang,omitempty"`
+	// Page is the page or slide, from 1; 0 where the format has none.
+	Page int `json:"page,omitempty"`
+	// Section is the sheet, attachment or archive member it came from.
+	Section string `json:"section,omitempty"`
+	// Row is the first row or record of a Table or Record, from 1, not counting
+	// the header; 0 where rows are not counted.
+	Row int `json:"row,omitempty"`
+	// Offset is where Text starts in the extracted text of the document: the
+	// Text of all blocks but titles and notes, each followed by one newline. Blocks sets
+	// it; parsers leave it 0.
+	Offset int64 `json:"offset"`
+}
+
+// Parser reads one format.
+//
+// Parse calls emit for each block in reading order, and returns what emit
+// returned if that is not nil. It must not keep in.Content after it returns,
+// and should return soon after ctx is done; if it does not, it is abandoned.
+// Text need not be cleaned: Blocks does that. An error that is no *Error is
+// taken to mean that the document is malformed.
+//
+// Name and Version are recorded with what was read. A parser that would now
+// give other blocks for the same bytes has a higher Version.
+type Parser interface {
+	Name() string
+	Version() int
+	Parse(ctx context.Context, in Input, emit func(Block) error) error
+}
+
+// Streamer is a Parser whose memory does not grow with the size of a document,
+// so that Limits.MaxSize does not apply to it.
+type Streamer interface {
+	Parser
+	Streams() bool
+}
+
+// Format is what Detect found out about a document.
+type Format struct {
+	// Parser and Version are those of the parser that will read it.
+	Parser  string `json:"parser"`
+	Version int    `json:"version"`
+	// MIME is the media type of the content, without parameters.
+	MIME string `json:"mime"`
+}

@@ -1,0 +1,184 @@
+package parse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Registry chooses the parser for a document and runs it within limits.
+type Registry struct {
+	limits Limits
+	types  map[string]entry // by extension (".html") and by media type
+}
+
+// entry is a parser for one extension or media type.
+type entry struct {
+	parser Parser
+	// binary: content that is not text may be given to the parser because of
+	// the name alone.
+	binary bool
+}
+
+// New returns a Registry of every format that this package reads.
+func New(limits Limits) *Registry {
+	r := &Registry{limits: limits.withDefaults(), types: map[string]entry{}}
+	r.registerBuiltin()
+	return r
+}
+
+// Register adds a parser for file name extensions (".adoc") and media types
+// ("text/x-adoc"); it goes before whatever was registered for them. A media
+// type is matched against the content, and an extension chooses among texts and
+// among binary files without a signature that is known.
+func (r *Registry) Register(p Parser, types ...string) {
+	r.register(entry{parser: p, binary: true}, types...)
+}
+
+func (r *Registry) register(e entry, types ...string) {
+	for _, t := range types {
+		r.types[strings.ToLower(t)] = e
+	}
+}
+
+// Parsers lists the parsers by name, with their versions.
+func (r *Registry) Parsers() map[string]int {
+	versions := map[string]int{}
+	for e := range maps.Values(r.types) {
+		versions[e.parser.Name()] = e.parser.Version()
+	}
+	return versions
+}
+
+// Types lists the extensions and media types that are read, sorted.
+func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.types)) }
+
+// Close frees what the parsers hold. Blocks must not be in use.
+func (r *Registry) Close() error { return nil }
+
+// Detect says which parser will read the document. It reads the beginning of
+// the content, and the directory of a zip file. The error is an *Error of kind
+// Unsupported, Empty or PasswordProtected, or a failure to read.
+func (r *Registry) Detect(in Input) (Format, error) {
+	in, source := guard(in)
+	_, format, err := r.choose(in)
+	return format, source.explain(in.Name, "", err)
+}
+
+// Blocks reads the document. The blocks come in reading order; an error ends
+// them, and what came before it is incomplete and should be thrown away. A
+// document without text ends with an error of kind Empty.
+func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		in, source := guard(in)
+		parser, _, err := r.choose(in)
+		if err != nil {
+			yield(Block{}, source.explain(in.Name, "", err))
+			return
+		}
+		in.budget = newBudget(r.limits)
+		run := startRun(ctx, parser, in)
+		defer run.stop()
+		if err := run.deliver(ctx, r.limits.timeout(in.Size), yield); err != nil {
+			yield(Block{}, source.explain(in.Name, parser.Name(), err))
+		}
+	}
+}
+
+// member reads one member of a container. A member that cannot be read becomes
+// a Note, unless the container's budget is spent.
+func (r *Registry) member(ctx context.Context, in Input, emit func(Block) error) error {
+	err := r.parseMember(ctx, in, func(b Block) error {
+		b.Section = joinSection(in.Name, b.Section)
+		return emit(b)
+	})
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Kind == TooLarge {
+		return err
+	}
+	if refused.Kind == Empty {
+		return nil
+	}
+	note := refused.Kind.String()
+	if refused.Err != nil {
+		note += ": " + refused.Err.Error()
+	}
+	return emit(Block{Kind: Note, Text: note, Section: in.Name})
+}
+
+func (r *Registry) parseMember(ctx context.Context, in Input, emit func(Block) error) error {
+	parser, _, err := r.choose(in)
+	if err != nil {
+		return err
+	}
+	var emitted error // the reader's own error is not the member's
+	err = parser.Parse(ctx, in, func(b Block) error {
+		emitted = emit(b)
+		return emitted
+	})
+	var refused *Error
+	if err == nil || emitted != nil || errors.As(err, &refused) || ctx.Err() != nil {
+		return err
+	}
+	return refuse(Malformed, err)
+}
+
+func joinSection(outer, inner string) string {
+	if inner == "" {
+		return outer
+	}
+	return outer + "!" + inner
+}
+
+// guardedSource remembers a failure to read, which says nothing about the
+// document and must not be taken for a malformed one.
+type guardedSource struct {
+	io.ReaderAt
+	failed error
+}
+
+func guard(in Input) (Input, *guardedSource) {
+	source := &guardedSource{ReaderAt: in.Content}
+	in.Content = source
+	return in, source
+}
+
+func (g *guardedSource) ReadAt(p []byte, off int64) (int, error) {
+	n, err := g.ReaderAt.ReadAt(p, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		g.failed = err
+	}
+	return n, err
+}
+
+// explain turns the error of a parser into what the caller is told.
+func (g *guardedSource) explain(name, parser string, err error) error {
+	var refused *Error
+	switch isError := errors.As(err, &refused); {
+	case err == nil:
+		return nil
+	case isError && (refused.Kind == TimedOut || refused.Kind == Crashed):
+	case g.failed != nil:
+		return fmt.Errorf("reading %s: %w", name, g.failed)
+	case errors.Is(err, errCallerLeft):
+		return errors.Unwrap(err)
+	case !isError:
+		refused = refuse(Malformed, err)
+	}
+	told := *refused
+	if told.Name == "" {
+		told.Name = name
+	}
+	if told.Parser == "" {
+		told.Parser = parser
+	}
+	if told.Hint == "" && int(told.Kind) < len(errorKinds) {
+		told.Hint = errorKinds[told.Kind].hint
+	}
+	return &told
+}

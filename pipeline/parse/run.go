@@ -1,0 +1,162 @@
+package parse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// A batch goes to the reader when it is full by either measure, so that the
+// cost of changing goroutines is paid once for many small blocks.
+const (
+	batchBlocks = 64
+	batchBytes  = 32 << 10
+)
+
+var errStopped = errors.New("the reader of the blocks has stopped")
+
+// errCallerLeft marks the end of the caller's own context.
+var errCallerLeft = errors.New("caller left")
+
+type callerLeft struct{ error }
+
+func (e callerLeft) Unwrap() error        { return e.error }
+func (e callerLeft) Is(target error) bool { return target == errCallerLeft }
+
+// run is one parser at work in its own goroutine, which is abandoned if it does
+// not come back in time: Go cannot end it, but nobody waits for it.
+type run struct {
+	parser Parser
+	in     Input
+	cancel context.CancelFunc
+	out    chan batch
+	done   <-chan struct{}
+
+	pending batch
+	offset  int64
+	text    bool
+}
+
+type batch struct {
+	blocks []Block
+	bytes  int
+	err    error
+	last   bool
+}
+
+func startRun(ctx context.Context, parser Parser, in Input) *run {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &run{parser: parser, in: in, cancel: cancel, out: make(chan batch, 1), done: ctx.Done()}
+	go r.parse(ctx)
+	return r
+}
+
+func (r *run) stop() { r.cancel() }
+
+func (r *run) parse(ctx context.Context) {
+	err := r.parseRecovering(ctx)
+	if err == nil && !r.text {
+		err = refuse(Empty, nil)
+	}
+	r.pending.err, r.pending.last = err, true
+	_ = r.flush()
+}
+
+func (r *run) parseRecovering(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &Error{Kind: Crashed, Err: fmt.Errorf("panic: %v", p), Stack: debug.Stack()}
+		}
+	}()
+	if _, streams := r.parser.(Streamer); !streams {
+		limit := r.in.budget.limits.MaxSize
+		if r.in.Size > limit {
+			return refuse(TooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize)", r.in.Size, limit))
+		}
+	}
+	return r.parser.Parse(ctx, r.in, r.emit)
+}
+
+// emit takes a block from the parser.
+func (r *run) emit(b Block) error {
+	b = cleanBlock(b)
+	if b.Text == "" {
+		return nil
+	}
+	b.Offset = r.offset
+	if b.Kind != Title && b.Kind != Note {
+		r.offset += int64(len(b.Text)) + 1
+		r.text = true
+	}
+	r.pending.blocks = append(r.pending.blocks, b)
+	r.pending.bytes += len(b.Text)
+	if len(r.pending.blocks) < batchBlocks && r.pending.bytes < batchBytes {
+		return nil
+	}
+	return r.flush()
+}
+
+func (r *run) flush() error {
+	select {
+	case r.out <- r.pending:
+		r.pending = batch{}
+		return nil
+	case <-r.done:
+		return errStopped
+	}
+}
+
+// deliver hands the blocks to yield. Only the time spent waiting for the parser
+// counts towards the limit.
+func (r *run) deliver(ctx context.Context, limit time.Duration, yield func(Block, error) bool) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for left := limit; ; timer.Reset(left) {
+		started := time.Now()
+		b, err := r.next(ctx, timer)
+		if err != nil {
+			return err
+		}
+		left = max(0, left-time.Since(started))
+		for _, block := range b.blocks {
+			if !yield(block, nil) {
+				return nil
+			}
+		}
+		if b.last {
+			return b.err
+		}
+	}
+}
+
+func (r *run) next(ctx context.Context, timer *time.Timer) (batch, error) {
+	select {
+	case b := <-r.out:
+		if b.err != nil && ctx.Err() != nil {
+			return batch{}, callerLeft{ctx.Err()}
+		}
+		return b, nil
+	case <-ctx.Done():
+		return batch{}, callerLeft{ctx.Err()}
+	case <-timer.C:
+		return batch{}, refuse(TimedOut, errors.New("the parser was still at work when the time limit passed (Timeout)"))
+	}
+}
+
+// cleanBlock makes every string of a block fit to be shown and stored.
+func cleanBlock(b Block) Block {
+	b.Text, b.Header = clean(b.Text), clean(b.Header)
+	b.Lang, b.Section = clean(b.Lang), clean(b.Section)
+	if b.Kind == Code {
+		b.Text = strings.TrimRight(strings.Trim(b.Text, "\n"), " \t\n")
+		if strings.TrimSpace(b.Text) == "" {
+			b.Text = ""
+		}
+		return b
+	}
+	b.Text = strings.TrimSpace(b.Text)
+	return b
+}
