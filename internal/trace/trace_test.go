@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"testing"
 
@@ -62,8 +63,8 @@ func TestSpanSaysWhatBecameOfTheCall(t *testing.T) {
 		{"failure by type", "failure", "*errors.errorString", resilience.Closed, errors.New("boom"), nil, codes.Error},
 		{"failure by status", "failure", "503", resilience.HalfOpen, errors.New("boom"), status, codes.Error},
 		{"an answer", "success", "404", resilience.Closed, errors.New("not found"), func(error) string { return "404" }, codes.Unset},
-		{"refusal", "rejected", "circuit_open", resilience.Open, fmt.Errorf("step: %w", &resilience.OpenError{}), status, codes.Error},
-		{"stopped", "rejected", "circuit_denied", resilience.Open, fmt.Errorf("step: %w", deniedError()), status, codes.Error},
+		{"refusal", "rejected", "circuit_open", resilience.Open, refusal(t, resilience.Failure), status, codes.Error},
+		{"stopped", "rejected", "circuit_denied", resilience.Open, refusal(t, resilience.Denied), status, codes.Error},
 	} {
 		got := one(t, row.state, row.err, row.kind)
 		want := map[attribute.Key]string{
@@ -94,4 +95,13 @@ func TestSpanIsAChild(t *testing.T) {
 	assert.Equal(t, stubs[1].SpanContext.SpanID(), stubs[0].Parent.SpanID())
 }
 
-func deniedError() error { return new(resilience.DeniedError) }
+// refusal is what a breaker says after its call came to the given end.
+func refusal(t *testing.T, end resilience.Outcome) error {
+	b := resilience.MustNew("llm", resilience.Config{
+		FailMax: 1, StopOnDenied: true, Logger: slog.New(slog.DiscardHandler),
+		Classify: func(context.Context, error) resilience.Verdict { return resilience.Verdict{Outcome: end} },
+	})
+	fail := func(context.Context) error { return errors.New("boom") }
+	require.EqualError(t, b.Do(t.Context(), fail), "boom")
+	return fmt.Errorf("step: %w", b.Do(t.Context(), fail))
+}
