@@ -29,7 +29,7 @@ type Breaker struct {
 
 	mu      sync.Mutex
 	core    core
-	next    core       // the copy that a step works on
+	next    core       // the copy that a step works on, here so that it stays off the heap
 	busy    *OpenError // the last refusal of a half-open breaker
 	refused uint64     // rejected calls when the episode began
 }
@@ -63,6 +63,7 @@ func New(name string, cfg Config) (*Breaker, error) {
 	} else {
 		b.slow = b.core.window.rule().threshold
 	}
+	b.Observe(b.logTransition)
 	if cfg.OnTransition != nil {
 		b.Observe(cfg.OnTransition)
 	}
@@ -158,16 +159,39 @@ func (b *Breaker) Reset() { b.operate(func(c *core, now int64) { c.restart(now) 
 
 func (b *Breaker) operate(event func(*core, int64)) {
 	now := b.now()
-	b.step(func(c *core) { event(c, now) })
-	b.deliver()
+	b.apply(func(c *core) { event(c, now) })
 }
 
-// step runs one event on a copy of the core and commits it. A success may
-// clear the streak in the word between the copy and the commit; then the event
-// runs again on what is true by then.
-func (b *Breaker) step(event func(*core)) {
+// step commits one event. It says whether there are transitions to deliver.
+func (b *Breaker) step(event func(*core)) (moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.plain {
+		b.stepCopyLocked(event)
+	} else {
+		event(&b.core) // no success goes past the lock
+		b.publish(&b.core)
+		b.word.Store(b.core.word())
+	}
+	out := b.core.out
+	b.core.out = nil
+	for _, ch := range out {
+		b.enqueueLocked(ch)
+	}
+	return len(out) > 0
+}
+
+// apply is step for those who have nothing to do before observers hear of it.
+func (b *Breaker) apply(event func(*core)) {
+	if b.step(event) {
+		b.deliver()
+	}
+}
+
+// stepCopyLocked steps a copy. A success may clear the streak in the word
+// before the copy is committed; then the event runs again on what is true by
+// then.
+func (b *Breaker) stepCopyLocked(event func(*core)) {
 	for {
 		old := b.word.Load()
 		b.next = b.core
@@ -175,14 +199,9 @@ func (b *Breaker) step(event func(*core)) {
 		event(&b.next)
 		b.publish(&b.next)
 		if b.word.CompareAndSwap(old, b.next.word()) {
-			break
+			b.core = b.next
+			return
 		}
-	}
-	out := b.next.out
-	b.next.out = nil
-	b.core = b.next
-	for _, ch := range out {
-		b.enqueueLocked(ch)
 	}
 }
 
@@ -247,7 +266,7 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 	if b.slow > 0 {
 		c.started = b.now()
 	}
-	if b.tracked {
+	if c.tracked = b.tracked; c.tracked {
 		b.totals.add(statStarted)
 	}
 	return nil
@@ -267,7 +286,7 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 		return nil
 	case Open:
 		if g := b.gate.Load(); g.gen == wordGen(w) && b.now() < g.until {
-			return b.reject(t, g.err)
+			return b.reject(c, t, g.err)
 		}
 	}
 	err := b.admit(ctx, c)
@@ -275,7 +294,7 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 		err = b.designated(ctx, c)
 	}
 	if err != nil && ctx.Err() == nil {
-		return b.reject(t, err)
+		return b.reject(c, t, err)
 	}
 	return err
 }
@@ -286,7 +305,7 @@ func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
 	mark, _ := ctx.Value(probeKey{b}).(ticket)
 	now := b.now()
 	var ok bool
-	b.step(func(core *core) {
+	b.apply(func(core *core) {
 		core.tick(now)
 		if c.nested = core.lease(mark) >= 0; c.nested {
 			c.ticket, ok = mark, true
@@ -295,7 +314,6 @@ func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
 		c.ticket, ok = core.admit(now)
 		err = b.turnedAway(core, ok)
 	})
-	b.deliver()
 	if c.ticket.probe != 0 && !c.nested {
 		c.ctx = context.WithValue(ctx, probeKey{b}, c.ticket)
 	}
@@ -315,10 +333,10 @@ func (b *Breaker) turnedAway(c *core, ok bool) error {
 
 // reject counts a refusal, keeps it in the task, and logs the first of an
 // episode.
-func (b *Breaker) reject(t *task, err error) error {
+func (b *Breaker) reject(c *call, t *task, err error) error {
 	b.totals.add(statRejected)
 	if !b.announced.Load() && b.announced.CompareAndSwap(false, true) {
-		b.logRefusal(t, err)
+		b.logRefusal(c.op, t, err)
 	}
 	return t.latch(b, err)
 }
@@ -328,9 +346,9 @@ func (b *Breaker) reject(t *task, err error) error {
 func (b *Breaker) designated(ctx context.Context, c *call) error {
 	for {
 		if out := b.runProbe(c); out != Success {
-			return b.afterProbe(ctx, c)
+			return b.afterProbe(c)
 		}
-		*c = call{b: b, caller: ctx, ctx: ctx}
+		*c = call{b: b, op: c.op, caller: ctx, ctx: ctx}
 		if err := b.admit(ctx, c); err != nil || c.ticket.probe == 0 {
 			return err
 		}
@@ -346,12 +364,16 @@ func (b *Breaker) runProbe(c *call) Outcome {
 }
 
 // afterProbe is what the caller hears whose designated probe did not succeed.
-func (b *Breaker) afterProbe(ctx context.Context, c *call) error {
-	if err := ctx.Err(); err != nil {
+// It gets no second probe.
+func (b *Breaker) afterProbe(c *call) (err error) {
+	if err := c.caller.Err(); err != nil {
 		return err
 	}
-	v := b.view()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.turnedAway(&v, false)
+	now := b.now()
+	b.apply(func(core *core) {
+		core.tick(now)
+		*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller, ticket: ticket{gen: core.gen}}
+		err = b.turnedAway(core, core.state == Closed)
+	})
+	return err
 }

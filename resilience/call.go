@@ -8,7 +8,7 @@ import (
 
 // Op describes one kind of call, so that a door states it once.
 type Op[T any] struct {
-	// Name is the operation in logs and traces, such as create_embeddings.
+	// Name is the operation in logs, such as create_embeddings.
 	Name string
 	// Classify replaces Config.Classify for this operation.
 	Classify Classifier
@@ -29,7 +29,7 @@ func Call[T any](ctx context.Context, b *Breaker, fn func(context.Context) (T, e
 
 // CallOp is Call with the classifier and the validator of an operation.
 func CallOp[T any](ctx context.Context, b *Breaker, op Op[T], fn func(context.Context) (T, error)) (v T, err error) {
-	var c call
+	c := call{op: op.Name}
 	if err = b.enter(ctx, &c); err != nil {
 		return v, err
 	}
@@ -86,8 +86,7 @@ func (p *Permit) Renew() {
 		return
 	}
 	b, now := p.call.b, p.call.b.now()
-	b.step(func(c *core) { c.renew(p.call.ticket, now) })
-	b.deliver()
+	b.apply(func(c *core) { c.renew(p.call.ticket, now) })
 }
 
 // Done ends the call with its error, read by Config.Classify; nil is a
@@ -116,11 +115,13 @@ func (p *Permit) Settle(v Verdict) {
 // call is an admission on its way through the caller's function.
 type call struct {
 	b           *Breaker
+	op          string
 	ctx, caller context.Context
 	cancel      context.CancelFunc
 	ticket      ticket
 	started     int64
 	nested      bool // part of a live probe
+	tracked     bool // counted among those in flight
 	done        bool
 }
 
@@ -133,7 +134,7 @@ func (c *call) finish() {
 	if !c.done {
 		c.record(result{panicked: true, outcome: Ignored}, statPanics)
 	}
-	if c.b.tracked {
+	if c.tracked {
 		c.b.totals.add(statEnded)
 	}
 }
@@ -199,8 +200,12 @@ func (c *call) record(r result, s stat) {
 	c.done = true
 	b, now := c.b, c.b.now()
 	r.slow = b.slow > 0 && now-c.started >= b.slow
+	if s == statSuccess && !r.slow && c.ticket.probe == 0 && b.quick(c.ticket.gen, now) {
+		b.totals.add(s)
+		return
+	}
 	inTime := true
-	b.step(func(core *core) {
+	moved := b.step(func(core *core) {
 		if c.nested { // the probe it is part of decides
 			core.tick(now)
 			core.throttle(r, now)
@@ -212,5 +217,15 @@ func (c *call) record(r result, s stat) {
 		s = statStale
 	}
 	b.totals.add(s)
-	b.deliver()
+	if moved {
+		b.deliver()
+	}
+}
+
+// quick is record for the commonest result where a window rules.
+func (b *Breaker) quick(gen uint64, now int64) bool {
+	b.mu.Lock()
+	ok := b.core.quick(gen, now)
+	b.mu.Unlock()
+	return ok
 }

@@ -264,6 +264,17 @@ func (c *core) settleClosed(r result, now, at int64) {
 	}
 }
 
+// quick is settle for a success that leaves everything but the window as it
+// is: it says whether this is one.
+func (c *core) quick(gen uint64, at int64) bool {
+	if c.window == nil || gen != c.gen || c.streak != 0 || c.held != free {
+		return false
+	}
+	c.latest = max(c.latest, at)
+	c.window.record(counts{calls: 1}, at)
+	return true
+}
+
 // weigh records one eligible call and opens where it broke the rule.
 func (c *core) weigh(one counts, now, at int64) {
 	reason := ""

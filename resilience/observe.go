@@ -105,23 +105,34 @@ func (d *dispatcher) take(mine bool) (t Transition, to []*observer, ok bool) {
 
 // deliver must run without the breaker's lock.
 func (b *Breaker) deliver() {
-	t, to, ok := b.events.take(false)
-	for ; ok; t, to, ok = b.events.take(true) {
-		b.logTransition(t)
-		for _, o := range to {
-			b.tell(o, t)
+	if t, to, ok := b.events.take(false); ok {
+		b.drain(t, to)
+	}
+}
+
+func (b *Breaker) drain(t Transition, to []*observer) {
+	for ok := true; ok; t, to, ok = b.events.take(true) {
+		for len(to) > 0 {
+			o := to[0]
+			to = to[1:]
+			b.tell(o, t, to)
 		}
 	}
 }
 
-// tell survives an observer that panics.
-func (b *Breaker) tell(o *observer, t Transition) {
+// tell survives an observer that panics. One that ends the goroutine does not
+// take the rest of the queue with it.
+func (b *Breaker) tell(o *observer, t Transition, rest []*observer) {
+	returned := false
 	defer func() {
 		if r := recover(); r != nil {
 			b.logger().Error("circuit breaker observer panicked", "upstream", b.name, "panic", fmt.Sprint(r))
+		} else if !returned {
+			b.drain(t, rest)
 		}
 	}()
 	o.fn(t)
+	returned = true
 }
 
 func (b *Breaker) logger() *slog.Logger {
@@ -149,8 +160,11 @@ func (b *Breaker) logTransition(t Transition) {
 	b.logger().LogAttrs(context.Background(), slog.LevelWarn, "circuit breaker changed state", attrs...)
 }
 
-func (b *Breaker) logRefusal(t *task, err error) {
+func (b *Breaker) logRefusal(op string, t *task, err error) {
 	attrs := []slog.Attr{slog.String("upstream", b.name), slog.Any("error", err)}
+	if op != "" {
+		attrs = append(attrs, slog.String("operation", op))
+	}
 	if t != nil {
 		attrs = append(attrs, slog.String("task", t.id))
 	}

@@ -1,0 +1,249 @@
+// Package fallback answers for an upstream that is away: with the last good
+// value of a key, or with a default, and always says so.
+//
+//	rates, err := fallback.New(fallback.Config[Rate]{MaxAge: time.Hour})
+//	a, err := rates.Call(ctx, breaker, "EUR", fetch)
+//	if a.Source != fallback.Live { … tell the reader how old a.Value is … }
+//
+// It steps in when the breaker refused the call and when the call was a
+// counted failure, and never else: a caller's cancellation, a bad request, a
+// throttled or denied call keep their own error. With neither a value nor a
+// default the caller gets the error.
+package fallback
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// Source is where an answer came from.
+type Source uint8
+
+const (
+	// Live is an answer of the upstream to this call.
+	Live Source = iota
+	// Cache is the upstream's last good answer for the key.
+	Cache
+	// Default is Config.Default.
+	Default
+)
+
+// String returns live, cache or default.
+func (s Source) String() string {
+	switch s {
+	case Live:
+		return "live"
+	case Cache:
+		return "cache"
+	case Default:
+		return "default"
+	}
+	return fmt.Sprintf("Source(%d)", uint8(s))
+}
+
+// Answer is a value with its origin.
+type Answer[T any] struct {
+	Value  T
+	Source Source
+	Stale  bool          // true for every answer from the cache
+	Age    time.Duration // since the upstream gave the value; 0 unless Stale
+	Cause  error         // why the answer is not live; nil when it is
+}
+
+// Config is the policy of a Store. Its zero value keeps 1024 keys for an hour
+// and has no default.
+type Config[T any] struct {
+	// MaxKeys bounds the cache; the key used longest ago makes room. Default 1024.
+	MaxKeys int
+	// MaxAge is how old a cached answer may be. Default 1 h.
+	MaxAge time.Duration
+	// Default, when set, answers for keys that the cache has nothing for. It
+	// returns false where it has no answer either.
+	Default func(key string) (T, bool)
+	// Clock dates the answers. Default: the system's.
+	Clock resilience.Clock
+	// Logger is told at warning of each answer that is not live, without its
+	// key. Default: slog.Default() at the time of the event.
+	Logger *slog.Logger
+}
+
+// Counts is how often a Store stepped in.
+type Counts struct {
+	Cache, Default uint64 // answers given
+	None           uint64 // errors that there was no answer for
+}
+
+// Store keeps the last good value of each key. It is safe for concurrent use;
+// the values are handed out as they are, so treat them as read-only.
+type Store[T any] struct {
+	cfg Config[T]
+
+	mu     sync.Mutex
+	byKey  map[string]*list.Element
+	recent *list.List // of *entry[T], the latest first
+	counts Counts
+}
+
+type entry[T any] struct {
+	key   string
+	value T
+	at    time.Time
+}
+
+// New makes an empty store. The error says which bound is out of range.
+func New[T any](cfg Config[T]) (*Store[T], error) {
+	if cfg.MaxKeys < 0 || cfg.MaxAge < 0 {
+		return nil, fmt.Errorf("fallback: MaxKeys %d and MaxAge %v must not be negative", cfg.MaxKeys, cfg.MaxAge)
+	}
+	if cfg.MaxKeys == 0 {
+		cfg.MaxKeys = 1024
+	}
+	if cfg.MaxAge == 0 {
+		cfg.MaxAge = time.Hour
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = systemClock{}
+	}
+	return &Store[T]{cfg: cfg, byKey: make(map[string]*list.Element), recent: list.New()}, nil
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+// Call runs fn under b as resilience.Call does, keeps its value for key, and
+// answers for it where it failed or was refused.
+func (s *Store[T]) Call(ctx context.Context, b *resilience.Breaker, key string, fn func(context.Context) (T, error)) (Answer[T], error) {
+	return s.CallOp(ctx, b, resilience.Op[T]{}, key, fn)
+}
+
+// CallOp is Call with the classifier and the validator of an operation.
+func (s *Store[T]) CallOp(ctx context.Context, b *resilience.Breaker, op resilience.Op[T], key string, fn func(context.Context) (T, error)) (Answer[T], error) {
+	counted := false
+	op.Classify = watch(op.Classify, b.Config().Classify, &counted)
+	v, err := resilience.CallOp(ctx, b, op, fn)
+	if err == nil {
+		s.keep(key, v)
+		return Answer[T]{Value: v}, nil
+	}
+	if !counted && !refusedBy(b, err) {
+		return Answer[T]{Value: v}, err
+	}
+	return s.answer(b.Name(), key, err)
+}
+
+// watch notes whether a classifier counts the error as a failure.
+func watch(classify, otherwise resilience.Classifier, counted *bool) resilience.Classifier {
+	if classify == nil {
+		classify = otherwise
+	}
+	return func(ctx context.Context, err error) resilience.Verdict {
+		v := classify(ctx, err)
+		*counted = v.Outcome == resilience.Failure
+		return v
+	}
+}
+
+// refusedBy tells a refusal by b from one that the function brought back from
+// another breaker.
+func refusedBy(b *resilience.Breaker, err error) bool {
+	var open *resilience.OpenError
+	var denied *resilience.DeniedError
+	switch {
+	case errors.As(err, &open):
+		return open.Upstream() == b.Name()
+	case errors.As(err, &denied):
+		return denied.Upstream() == b.Name()
+	}
+	return false
+}
+
+func (s *Store[T]) keep(key string, v T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := &entry[T]{key, v, s.cfg.Clock.Now()}
+	if e, ok := s.byKey[key]; ok {
+		e.Value = fresh
+		s.recent.MoveToFront(e)
+		return
+	}
+	s.byKey[key] = s.recent.PushFront(fresh)
+	if s.recent.Len() > s.cfg.MaxKeys {
+		s.dropLocked(s.recent.Back())
+	}
+}
+
+func (s *Store[T]) dropLocked(e *list.Element) {
+	s.recent.Remove(e)
+	delete(s.byKey, e.Value.(*entry[T]).key)
+}
+
+// cached is the last good value of key, unless it is too old.
+func (s *Store[T]) cached(key string) (v T, age time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.byKey[key]
+	if !ok {
+		return v, 0, false
+	}
+	kept := e.Value.(*entry[T])
+	age = max(s.cfg.Clock.Now().Sub(kept.at), 0)
+	if age > s.cfg.MaxAge {
+		s.dropLocked(e)
+		return v, 0, false
+	}
+	s.recent.MoveToFront(e)
+	return kept.value, age, true
+}
+
+func (s *Store[T]) answer(upstream, key string, cause error) (Answer[T], error) {
+	if v, age, ok := s.cached(key); ok {
+		s.note(upstream, Cache, age, cause)
+		return Answer[T]{Value: v, Source: Cache, Stale: true, Age: age, Cause: cause}, nil
+	}
+	if s.cfg.Default != nil {
+		if v, ok := s.cfg.Default(key); ok {
+			s.note(upstream, Default, 0, cause)
+			return Answer[T]{Value: v, Source: Default, Cause: cause}, nil
+		}
+	}
+	s.count(Live)
+	return Answer[T]{}, cause
+}
+
+func (s *Store[T]) note(upstream string, from Source, age time.Duration, cause error) {
+	s.count(from)
+	logger := s.cfg.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.Warn("answered from a fallback", "upstream", upstream, "source", from.String(), "age", age, "cause", cause)
+}
+
+// count counts an answer; Live stands for none.
+func (s *Store[T]) count(from Source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch from {
+	case Live:
+		s.counts.None++
+	case Cache:
+		s.counts.Cache++
+	case Default:
+		s.counts.Default++
+	}
+}
+
+// Counts is how often the store stepped in so far.
+func (s *Store[T]) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
