@@ -1,0 +1,141 @@
+// Command testreport reads the output of `go test -json` on its standard input,
+// prints what a person wants of it and closes with one line that counts:
+//
+//	123 passed, 0 failed, 1 skipped
+//
+// A package is one line, a test is shown only if it failed or was skipped. The
+// exit code is 1 if anything failed or was skipped, or if nothing ran: a skip is
+// a test that everybody believes in and nobody runs. -allow-skip takes a regular
+// expression; skips that gave a reason which matches it are fine.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout)) }
+
+func run(args []string, in io.Reader, out io.Writer) int {
+	flags := flag.NewFlagSet("testreport", flag.ContinueOnError)
+	flags.SetOutput(out)
+	allow := flags.String("allow-skip", "^$", "regular `expression` of reasons that are good ones")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	reason, err := regexp.Compile(*allow)
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return 2
+	}
+	r := report{out: out, allow: reason, said: make(map[string]*strings.Builder)}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		r.line(lines.Bytes())
+	}
+	return r.close(lines.Err())
+}
+
+// event is one line of go test -json; see go doc test2json.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64
+}
+
+type report struct {
+	out                     io.Writer
+	allow                   *regexp.Regexp
+	said                    map[string]*strings.Builder // output by package and test
+	passed, failed, skipped int
+	unwanted                int // skips without a good reason
+}
+
+func (r *report) line(text []byte) {
+	var e event
+	if json.Unmarshal(text, &e) != nil {
+		fmt.Fprintf(r.out, "%s\n", text) // of the go command itself
+		return
+	}
+	key := cmp.Or(e.Package, e.ImportPath) + " " + e.Test
+	switch e.Action {
+	case "output", "build-output":
+		r.keep(key, e.Output)
+	case "pass", "fail", "skip":
+		r.ended(e, key)
+	case "build-fail":
+		r.failed++
+		fmt.Fprintf(r.out, "%s", r.take(key))
+	}
+}
+
+func (r *report) keep(key, output string) {
+	if r.said[key] == nil {
+		r.said[key] = &strings.Builder{}
+	}
+	r.said[key].WriteString(output)
+}
+
+func (r *report) take(key string) string {
+	defer delete(r.said, key)
+	if r.said[key] == nil {
+		return ""
+	}
+	return r.said[key].String()
+}
+
+func (r *report) ended(e event, key string) {
+	said := r.take(key)
+	switch {
+	case e.Test == "":
+		r.packageEnded(e, said)
+	case e.Action == "pass":
+		r.passed++
+	case e.Action == "fail":
+		r.failed++
+		fmt.Fprintf(r.out, "FAIL %s\n%s", key, said)
+	default:
+		r.skippedTest(key, said)
+	}
+}
+
+// packageEnded counts a package that failed without a failed test, such as one
+// that ran out of time or crashed, as a failure of its own.
+func (r *report) packageEnded(e event, said string) {
+	fmt.Fprintf(r.out, "%-4s %s %.1fs\n", e.Action, e.Package, e.Elapsed)
+	if e.Action == "fail" {
+		r.failed = max(r.failed, 1)
+		fmt.Fprint(r.out, said)
+	}
+}
+
+func (r *report) skippedTest(key, said string) {
+	r.skipped++
+	if !r.allow.MatchString(said) {
+		r.unwanted++
+		fmt.Fprintf(r.out, "SKIP without a good reason: %s\n%s", key, said)
+	}
+}
+
+func (r *report) close(err error) int {
+	if err != nil {
+		fmt.Fprintln(r.out, "testreport:", err)
+	}
+	for key, rest := range r.said { // of tests that never ended
+		if !strings.HasSuffix(key, " ") {
+			fmt.Fprintf(r.out, "UNFINISHED %s\n%s", key, rest)
+		}
+	}
+	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+	if err != nil || r.failed > 0 || r.unwanted > 0 || r.passed == 0 {
+		return 1
+	}
+	return 0
+}
