@@ -470,3 +470,26 @@ func decodeSchema(text string) (*entity.Schema, error) {
 	}
 	return &raw, nil
 }
+
+// DropIndex forgets the index of a field. Rows and vectors stay. The vector
+// field's index can go only while the collection is not loaded, as on the
+// server.
+func (s *Store) DropIndex(ctx context.Context, collName, fieldName string, _ ...client.IndexOption) error {
+	return s.update(ctx, "DropIndex", collName, func(tx *sql.Tx, c *collection) error {
+		i, ok := c.field(fieldName)
+		if !ok {
+			return invalid("collection %q has no field %q", collName, fieldName)
+		}
+		if i == c.vector && c.loaded {
+			return faultf(codes.FailedPrecondition, "collection %q is loaded; release it first", collName)
+		}
+		delete(c.indexes, fieldName)
+		text, err := json.Marshal(c.indexes)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, fmt.Sprintf("DROP INDEX IF EXISTS %s_%s; UPDATE collection SET indexes = ? WHERE id = ?",
+			c.rows(), c.column(i)), string(text), c.id)
+		return err
+	})
+}

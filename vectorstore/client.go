@@ -1,0 +1,153 @@
+package vectorstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	grpc_retry "github.com/grpc-ecosystem/go-grpc-middleware/retry"
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	defaultCallTimeout = 30 * time.Second
+	maxMessage         = 64 << 20 // what the server takes
+)
+
+// Config is how to reach a Milvus server. Only Address is needed.
+type Config struct {
+	// Address is host:port or a URL; https:// switches TLS on. Without a port
+	// it is 19530, or 443 with https.
+	Address string
+	// Username and Password, or APIKey, for servers that ask for them.
+	Username, Password, APIKey string
+	// Database, "" for the default one.
+	Database string
+	// CAFile is a PEM file of the authorities to trust instead of the
+	// system's. It switches TLS on.
+	CAFile string
+	// TLS, when set, is used as it is and switches TLS on.
+	TLS *tls.Config
+	// CallTimeout bounds each request to the server, 30 seconds by default. A
+	// context with an earlier deadline keeps it.
+	CallTimeout time.Duration
+	// DialOptions are appended to the kit's own. Replacing the interceptors or
+	// the default call options takes the guarantees of NewClient away.
+	DialOptions []grpc.DialOption
+}
+
+// NewClient makes a client of the SDK whose hidden retries are off, whose
+// requests are checked and bounded in time, and whose errors say what the server
+// said. It sends nothing: the connection is made by the first call, so that a
+// server that is down is met at the door and counted. Close the client when it
+// is no longer used.
+//
+// The context bounds the making of the client only. Errors are an
+// [*ArgumentError] for a bad address or certificate file.
+func NewClient(ctx context.Context, cfg Config) (client.Client, error) {
+	sdk, err := cfg.sdk()
+	if err != nil {
+		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
+	}
+	c, err := client.NewClient(ctx, sdk)
+	if err != nil {
+		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
+	}
+	return milvus{c}, nil
+}
+
+// milvus is the SDK's client with typed errors.
+type milvus struct{ client.Client }
+
+func (milvus) typedErrors() {}
+
+func (cfg Config) sdk() (client.Config, error) {
+	if cfg.Address == "" {
+		return client.Config{}, fmt.Errorf("no address")
+	}
+	creds, err := cfg.credentials()
+	if err != nil {
+		return client.Config{}, err
+	}
+	out := client.Config{
+		Address: withPort(cfg.Address), Username: cfg.Username, Password: cfg.Password, APIKey: cfg.APIKey, DBName: cfg.Database,
+		// The SDK's second retrier repeats on rate limits, 75 times by default.
+		RetryRateLimit: &client.RetryRateLimitOption{MaxRetry: 0},
+		// The handshake that the SDK would do here leaks its connection when it
+		// fails, and what it asks for is not needed.
+		DisableConn: true,
+		DialOptions: cfg.dialOptions(),
+	}
+	if creds != nil {
+		out.DialOptions = append(out.DialOptions, grpc.WithTransportCredentials(creds))
+	}
+	out.DialOptions = append(out.DialOptions, cfg.DialOptions...)
+	return out, nil
+}
+
+func (cfg Config) credentials() (credentials.TransportCredentials, error) {
+	switch {
+	case cfg.TLS != nil:
+		return credentials.NewTLS(cfg.TLS.Clone()), nil
+	case cfg.CAFile == "":
+		return nil, nil // the SDK chooses by the address
+	}
+	pem, err := os.ReadFile(cfg.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate", cfg.CAFile)
+	}
+	return credentials.NewTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}), nil
+}
+
+// dialOptions replace the SDK's. Those are alike but block the dial until the
+// context ends and then do not say why.
+func (cfg Config) dialOptions() []grpc.DialOption {
+	timeout := cfg.CallTimeout
+	if timeout <= 0 {
+		timeout = defaultCallTimeout
+	}
+	return []grpc.DialOption{
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(
+			grpc_retry.Disable(), // the SDK's first retrier: six calls over 22 seconds
+			grpc.MaxCallRecvMsgSize(math.MaxInt32),
+		),
+		grpc.WithChainUnaryInterceptor(newInspector(timeout).intercept),
+	}
+}
+
+// withPort adds Milvus's port to a host that has none; the SDK would leave gRPC
+// to take 443.
+func withPort(address string) string {
+	rest, plain := address, true
+	if scheme, after, ok := strings.Cut(address, "://"); ok {
+		rest, plain = after, scheme == "http"
+	}
+	host, db, slash := strings.Cut(rest, "/")
+	if _, _, err := net.SplitHostPort(host); err == nil || !plain {
+		return address
+	}
+	out := strings.TrimSuffix(address, rest) + net.JoinHostPort(strings.Trim(host, "[]"), "19530")
+	if slash {
+		out += "/" + db
+	}
+	return out
+}

@@ -1,0 +1,307 @@
+package vectorstore
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+	"github.com/milvus-io/milvus-sdk-go/v2/merr"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+)
+
+// inspector stands between the SDK and the connection. It knows the schemas that
+// the SDK has asked for, checks requests against them, gives each request a
+// deadline and reads the status of each reply.
+type inspector struct {
+	timeout time.Duration
+
+	mu      sync.RWMutex
+	schemas map[string]*schemapb.CollectionSchema // by the name that was asked for
+}
+
+func newInspector(timeout time.Duration) *inspector {
+	return &inspector{timeout: timeout, schemas: map[string]*schemapb.CollectionSchema{}}
+}
+
+func (in *inspector) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	name := path.Base(method)
+	in.rewrite(ctx, req)
+	if err := in.checkRequest(req); err != nil {
+		return &ArgumentError{Op: name, Reason: err.Error()}
+	}
+	bounded, cancel := context.WithTimeout(ctx, in.timeout)
+	defer cancel()
+	err := invoke(bounded, method, req, reply, cc, opts...)
+	if err == nil {
+		err = in.checkReply(name, req, reply)
+	}
+	if abandon, ok := ctx.Value(abandonKey{}).(context.CancelCauseFunc); ok && err != nil && name == "GetFlushState" {
+		abandon(err)
+	}
+	return err
+}
+
+// schema returns what is known of a collection, or nil.
+func (in *inspector) schema(coll string) *schemapb.CollectionSchema {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	return in.schemas[coll]
+}
+
+func (in *inspector) learn(coll string, schema *schemapb.CollectionSchema) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if schema == nil {
+		delete(in.schemas, coll)
+		return
+	}
+	in.schemas[coll] = schema
+}
+
+// keysKey finds the keys of a Get or DeleteByPks in a context.
+type keysKey struct{}
+
+func withKeys(ctx context.Context, ids entity.Column) context.Context {
+	return context.WithValue(ctx, keysKey{}, ids)
+}
+
+// rewrite escapes what the SDK has put into expressions as it was: the keys of
+// Get and DeleteByPks, and the last key of an iterator's page.
+func (in *inspector) rewrite(ctx context.Context, req any) {
+	switch req := req.(type) {
+	case *milvuspb.DeleteRequest:
+		req.Expr = escapeKeys(ctx, req.GetExpr())
+	case *milvuspb.QueryRequest:
+		req.Expr = escapeKeys(ctx, req.GetExpr())
+		if expr, ok := ctx.Value(pageKey{}).(string); ok {
+			req.Expr = escapePage(expr, in.keyField(req.GetCollectionName()), req.GetExpr())
+		}
+	}
+}
+
+func escapeKeys(ctx context.Context, expr string) string {
+	ids, ok := ctx.Value(keysKey{}).(entity.Column)
+	if !ok || !awkward(ids) {
+		return expr
+	}
+	tail := strings.TrimPrefix(client.PKs2Expr("", entity.NewColumnVarChar("k", ids.(*entity.ColumnVarChar).Data())), "k")
+	if field, ok := strings.CutSuffix(expr, tail); ok {
+		return inKeys(field, ids)
+	}
+	return expr
+}
+
+func (in *inspector) keyField(coll string) string {
+	for _, f := range in.schema(coll).GetFields() {
+		if f.GetIsPrimaryKey() {
+			return f.GetName()
+		}
+	}
+	return ""
+}
+
+// pageKey finds an iterator's expression in a context.
+type pageKey struct{}
+
+// escapePage quotes the key in `key > "…"`, which the SDK puts after the
+// iterator's own expression.
+func escapePage(expr, key, sent string) string {
+	head := key + ` > "`
+	if own := strings.TrimSpace(expr); own != "" {
+		head = "(" + own + ") and " + head
+	}
+	last, ok := strings.CutPrefix(sent, head)
+	if !ok {
+		return sent
+	}
+	return strings.TrimSuffix(head, `"`) + Quote(strings.TrimSuffix(last, `"`))
+}
+
+// checkRequest finds what the server would refuse late, or store wrongly.
+func (in *inspector) checkRequest(req any) error {
+	switch req := req.(type) {
+	case *milvuspb.InsertRequest:
+		return in.checkFields(req.GetCollectionName(), req.GetFieldsData(), false)
+	case *milvuspb.UpsertRequest:
+		return in.checkFields(req.GetCollectionName(), req.GetFieldsData(), true)
+	case *milvuspb.SearchRequest:
+		return in.checkSearch(req)
+	}
+	return checkSize(req)
+}
+
+func checkSize(req any) error {
+	m, ok := req.(protoadapt.MessageV1)
+	if !ok {
+		return nil
+	}
+	if n := proto.Size(protoadapt.MessageV2Of(m)); n > maxMessage {
+		return fmt.Errorf("the message has %d bytes, the server takes %d; send fewer rows at a time", n, maxMessage)
+	}
+	return nil
+}
+
+func (in *inspector) checkFields(coll string, fields []*schemapb.FieldData, unique bool) error {
+	known := map[string]*schemapb.FieldSchema{}
+	for _, f := range in.schema(coll).GetFields() {
+		known[f.GetName()] = f
+	}
+	size := 0
+	for _, data := range fields {
+		m := protoadapt.MessageV2Of(data)
+		size += proto.Size(m)
+		if f := known[data.GetFieldName()]; f != nil {
+			if err := checkField(f, data, unique); err != nil {
+				return err
+			}
+		}
+	}
+	if size > maxMessage {
+		return fmt.Errorf("the rows have %d bytes, the server takes %d; send fewer at a time", size, maxMessage)
+	}
+	return nil
+}
+
+func checkField(f *schemapb.FieldSchema, data *schemapb.FieldData, unique bool) error {
+	texts := data.GetScalars().GetStringData().GetData()
+	if limit, err := strconv.Atoi(entity.KvPairsMap(f.GetTypeParams())[entity.TypeParamMaxLength]); err == nil {
+		for row, s := range texts {
+			if len(s) > limit {
+				return fmt.Errorf("field %q, row %d: %d bytes, the limit is %d", f.GetName(), row, len(s), limit)
+			}
+		}
+	}
+	if !unique || !f.GetIsPrimaryKey() {
+		return nil
+	}
+	if err := distinct(f.GetName(), texts); err != nil {
+		return err
+	}
+	return distinct(f.GetName(), data.GetScalars().GetLongData().GetData())
+}
+
+func distinct[T comparable](field string, keys []T) error {
+	seen := make(map[T]int, len(keys))
+	for row, k := range keys {
+		if first, dup := seen[k]; dup {
+			return fmt.Errorf("field %q: key %v is in rows %d and %d", field, k, first, row)
+		}
+		seen[k] = row
+	}
+	return nil
+}
+
+// checkSearch compares the dimensions of the query with those of the field.
+func (in *inspector) checkSearch(req *milvuspb.SearchRequest) error {
+	field := entity.KvPairsMap(req.GetSearchParams())["anns_field"]
+	for _, f := range in.schema(req.GetCollectionName()).GetFields() {
+		if f.GetName() != field || f.GetDataType() != schemapb.DataType_FloatVector {
+			continue
+		}
+		dim, err := strconv.Atoi(entity.KvPairsMap(f.GetTypeParams())[entity.TypeParamDim])
+		if err != nil {
+			return nil
+		}
+		return checkPlaceholders(req.GetPlaceholderGroup(), field, dim)
+	}
+	return nil
+}
+
+func checkPlaceholders(raw []byte, field string, dim int) error {
+	group := new(commonpb.PlaceholderGroup)
+	if err := proto.Unmarshal(raw, protoadapt.MessageV2Of(group)); err != nil {
+		return nil // the server's to say
+	}
+	for _, p := range group.GetPlaceholders() {
+		for i, v := range p.GetValues() {
+			if len(v) != 4*dim {
+				return fmt.Errorf("vector %d has %d dimensions, field %q has %d", i, len(v)/4, field, dim)
+			}
+		}
+	}
+	return nil
+}
+
+// checkReply turns a reply's status into an error (the SDK looks at the older
+// of its two codes only and keeps neither), and finds shapes over which the SDK
+// would panic.
+func (in *inspector) checkReply(name string, req, reply any) error {
+	st, has := replyStatus(reply)
+	switch {
+	case !has:
+		return nil
+	case st == nil:
+		return &ContractError{Op: name, Reason: "it has no status"}
+	case !merr.Ok(st):
+		return &ServerError{Method: name, Code: merr.Code(merr.Error(st)), Reason: st.GetReason(), Retriable: st.GetRetriable()}
+	}
+	in.note(req, reply)
+	if err := checkShape(reply); err != nil {
+		return &ContractError{Op: name, Reason: err.Error()}
+	}
+	return nil
+}
+
+func replyStatus(reply any) (*commonpb.Status, bool) {
+	switch r := reply.(type) {
+	case *commonpb.Status:
+		return r, true
+	case interface{ GetStatus() *commonpb.Status }:
+		return r.GetStatus(), true
+	default:
+		return nil, false
+	}
+}
+
+// note remembers and forgets schemas.
+func (in *inspector) note(req, reply any) {
+	switch req := req.(type) {
+	case *milvuspb.DescribeCollectionRequest:
+		if r, ok := reply.(*milvuspb.DescribeCollectionResponse); ok {
+			in.learn(req.GetCollectionName(), r.GetSchema())
+		}
+	case *milvuspb.DropCollectionRequest:
+		in.learn(req.GetCollectionName(), nil)
+	}
+}
+
+func checkShape(reply any) error {
+	switch r := reply.(type) {
+	case *milvuspb.SearchResults:
+		return checkResults(r.GetResults())
+	case *milvuspb.DescribeCollectionResponse:
+		if r.GetSchema() == nil {
+			return fmt.Errorf("it has no schema")
+		}
+	}
+	return nil
+}
+
+func checkResults(r *schemapb.SearchResultData) error {
+	if int(r.GetNumQueries()) != len(r.GetTopks()) {
+		return fmt.Errorf("%d queries, %d counts", r.GetNumQueries(), len(r.GetTopks()))
+	}
+	var rows int64
+	for _, k := range r.GetTopks() {
+		if k < 0 {
+			return fmt.Errorf("a count of %d rows", k)
+		}
+		rows += k
+	}
+	keys := len(r.GetIds().GetIntId().GetData()) + len(r.GetIds().GetStrId().GetData())
+	if rows != int64(len(r.GetScores())) || rows != int64(keys) {
+		return fmt.Errorf("%d rows, %d scores, %d keys", rows, len(r.GetScores()), keys)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package vectorstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+
+	"github.com/penstock-go/penstock/internal/trace"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/vectorstore/internal/sdkopt"
+)
+
+// Iterator reads the rows of a query a batch at a time. The whole iteration is
+// one call at the breaker, decided at its end, at the first error or at Close.
+// It is for one goroutine at a time; Close may come from another.
+type Iterator struct {
+	it     *client.QueryIterator
+	o      op
+	expr   string
+	permit *resilience.Permit
+	span   *trace.Span
+
+	once sync.Once
+	done error // what Next gives after the end
+}
+
+// QueryIterator starts reading the rows that the option's expression matches;
+// the first batch is fetched at once. Among the output fields must be the
+// primary key. The SDK reads with the collection's consistency. Close the
+// iterator.
+func QueryIterator(ctx context.Context, c QueryIterable, opt *client.QueryIteratorOption) (*Iterator, error) {
+	return Guard{}.QueryIterator(ctx, c, opt)
+}
+
+// QueryIterator is the package's QueryIterator through the guard's breaker.
+func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.QueryIteratorOption) (*Iterator, error) {
+	o := op{name: "QueryIterator", label: "query_iterator", client: c}
+	if opt == nil {
+		return nil, &ArgumentError{Op: o.name, Reason: "no option"}
+	}
+	asked := sdkopt.ReadIterator(opt)
+	o.collection = asked.Collection
+	b := g.breaker()
+	ctx, span := o.start(ctx, b)
+	permit, err := b.Allow(ctx)
+	if err != nil {
+		span.End(err, o.classify, errorType)
+		return nil, err
+	}
+	i := &Iterator{o: o, expr: asked.Expr, permit: permit, span: span}
+	defer i.recovered()
+	if i.it, err = c.QueryIterator(context.WithValue(permit.Context(), pageKey{}, i.expr), opt); err != nil {
+		i.end(ctx, err)
+		return nil, err
+	}
+	return i, nil
+}
+
+// recovered settles the call when the SDK panics, and lets the panic go on.
+func (i *Iterator) recovered() {
+	if r := recover(); r != nil {
+		i.end(context.Background(), &ContractError{Op: i.o.name, Reason: fmt.Sprint("the SDK panicked: ", r)})
+		panic(r)
+	}
+}
+
+// Next returns the next batch, or io.EOF after the last one. After an error it
+// returns that error again.
+func (i *Iterator) Next(ctx context.Context) (client.ResultSet, error) {
+	if i.done != nil {
+		return nil, i.done
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, pageKey{}, i.expr))
+	defer cancel()
+	defer context.AfterFunc(i.permit.Context(), cancel)()
+	defer i.recovered()
+	set, err := i.it.Next(ctx)
+	if err == nil {
+		err = i.accept(set)
+	}
+	if err != nil {
+		i.end(ctx, err)
+		return nil, err
+	}
+	i.permit.Renew()
+	return set, nil
+}
+
+func (i *Iterator) accept(set client.ResultSet) error {
+	if err := evenRows(set); err != nil {
+		return &ContractError{Op: i.o.name, Reason: err.Error()}
+	}
+	return nil
+}
+
+// Close ends the iteration early and gives the call's slot back. A healthy
+// iteration that is cut short is a success. It never fails and may be called
+// again.
+func (i *Iterator) Close() error {
+	i.end(context.Background(), io.EOF)
+	return nil
+}
+
+func (i *Iterator) end(ctx context.Context, err error) {
+	i.once.Do(func() {
+		i.done = err
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		verdict := resilience.Verdict{Outcome: resilience.Success}
+		if err != nil {
+			verdict = i.o.classify(ctx, err)
+		}
+		i.permit.Settle(verdict)
+		i.span.End(err, i.o.classify, errorType)
+	})
+}
