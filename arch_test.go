@@ -1,0 +1,239 @@
+package penstock_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/penstock-go/penstock/"
+
+// rule is about one folder or one family of modules.
+type rule struct {
+	of  string
+	may []string
+	why string
+}
+
+// arrows says which packages of this module a package may import, outside its
+// tests, and why. A package takes the entry of its nearest folder here. An entry
+// covers the folders below those it names.
+var arrows = []rule{
+	{"resilience", nil, "the breaker is usable by a program that wants nothing else of us"},
+	{"resilience/fallback", []string{"resilience"}, "it answers in place of a breaker that refuses"},
+
+	{"metrics", []string{"resilience"}, "it reads breakers and is told about calls, it drives nothing"},
+	{"internal/trace", []string{"resilience", "metrics"}, "it describes a call through a breaker"},
+
+	{"llm", []string{"resilience", "metrics", "internal/trace"}, "a door guards one upstream and never calls another door"},
+	{"objectstore", []string{"resilience", "metrics", "internal/trace"}, "a door guards one upstream and never calls another door"},
+	{"vectorstore", []string{"resilience", "metrics", "internal/trace", "vectorstore/internal"}, "a door guards one upstream and never calls another door"},
+
+	{"llm/staticmodel", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
+	{"objectstore/filestore", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
+	{"vectorstore/sqlitestore", []string{"vectorstore/internal"}, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
+	{"vectorstore/internal", nil, "reads the SDK's options for the door and the backend alike"},
+
+	{"pipeline/parse", nil, "what a document says does not depend on any upstream"},
+	{"pipeline/chunk", []string{"pipeline/parse"}, "chunks are cut from blocks alone"},
+	{"pipeline/journal", nil, "the journal is a cache of what was done and does nothing itself"},
+	{"pipeline/source", []string{"objectstore", "resilience"}, "sources are folders, addresses and buckets; a bucket is reached through its door"},
+	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
+	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},
+
+	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace"}, "a command wires things together"},
+
+	{"testutil", []string{"resilience", "testutil"}, "users test their own code with it, so it pulls in little"},
+	{"testutil/llmtest", []string{"llm/staticmodel", "resilience", "testutil"}, "its vectors are real ones"},
+	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
+	{"scripts", nil, "tools of the house"},
+}
+
+// only says which packages may import a family of modules outside their tests.
+var only = []rule{
+	{"github.com/prometheus/", []string{"metrics"}, "one package speaks to Prometheus"},
+	{"go.opentelemetry.io/", []string{"internal/trace", "llm", "objectstore", "vectorstore", "cmd"}, "one package makes spans, the doors describe them, the command exports them"},
+	{"github.com/stretchr/testify", nil, "it is for tests"},
+	{"github.com/Shopify/toxiproxy", nil, "it is for tests"},
+	{"testing", []string{"internal/upstreams", "testutil"}, "test helpers alone take a testing.TB"},
+	{"github.com/sashabaranov/go-openai", []string{"llm", "pipeline", "testutil", "cmd"}, "the types of the LLM door"},
+	{"github.com/milvus-io/", []string{"vectorstore", "pipeline", "cmd"}, "the types of the vector door"},
+	{"github.com/aws/", []string{"objectstore", "pipeline", "cmd", "internal/upstreams"}, "the types of the object door; a signature in a health check"},
+	{"modernc.org/sqlite", []string{"vectorstore/sqlitestore", "pipeline/journal"}, "where a file is a database"},
+}
+
+// file is one Go file of the module, but for those of nested modules.
+type file struct {
+	path, dir string // slash-separated, from the root
+	test      bool
+	text      []byte
+	syntax    *ast.File
+}
+
+func (f file) imports() []string {
+	var all []string
+	for _, spec := range f.syntax.Imports {
+		name, _ := strconv.Unquote(spec.Path.Value)
+		all = append(all, name)
+	}
+	return all
+}
+
+func (f file) generated() bool { return ast.IsGenerated(f.syntax) }
+
+func files(t *testing.T) []file {
+	t.Helper()
+	var all []file
+	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return skipFolder(name, entry)
+		case path.Ext(name) != ".go":
+			return nil
+		}
+		all = append(all, parse(t, name))
+		return nil
+	}))
+	require.NotEmpty(t, all)
+	return all
+}
+
+func skipFolder(name string, entry fs.DirEntry) error {
+	hidden := strings.HasPrefix(entry.Name(), ".") && name != "."
+	_, err := os.Stat(filepath.Join(name, "go.mod"))
+	if hidden || entry.Name() == "testdata" || name != "." && err == nil {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+func parse(t *testing.T, name string) file {
+	t.Helper()
+	text, err := os.ReadFile(filepath.FromSlash(name))
+	require.NoError(t, err)
+	syntax, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
+	require.NoError(t, err)
+	return file{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), text, syntax}
+}
+
+// under reports whether a folder is the other one or below it.
+func under(folder, parent string) bool {
+	return folder == parent || strings.HasPrefix(folder, parent+"/")
+}
+
+// mayImport reports whether target is one of the folders or below one of them.
+func (r rule) mayImport(target string) bool {
+	return slices.ContainsFunc(r.may, func(folder string) bool { return under(target, folder) })
+}
+
+func ruleOf(dir string) (nearest rule, ok bool) {
+	for _, r := range arrows {
+		if under(dir, r.of) && len(r.of) > len(nearest.of) {
+			nearest, ok = r, true
+		}
+	}
+	return nearest, ok
+}
+
+func TestImportsFollowTheArrows(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test || f.dir == "." {
+			continue
+		}
+		r, ok := ruleOf(f.dir)
+		if !assert.True(t, ok, "%s: which packages may %s import? Say so in arrows, with the reason", f.path, f.dir) {
+			continue
+		}
+		for _, name := range f.imports() {
+			if target, own := strings.CutPrefix(name, module); own && target != f.dir {
+				assert.True(t, r.mayImport(target), "%s imports %s; %s may not: %s", f.path, target, r.of, r.why)
+			}
+		}
+	}
+}
+
+func TestOnlySomeImport(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test || f.dir == "." {
+			continue
+		}
+		for _, name := range f.imports() {
+			for _, r := range only {
+				family := name == r.of || strings.HasPrefix(name, strings.TrimSuffix(r.of, "/")+"/")
+				assert.False(t, family && !slices.ContainsFunc(r.may, func(folder string) bool { return under(f.dir, folder) }),
+					"%s imports %s: %s", f.path, name, r.why)
+			}
+		}
+	}
+}
+
+func TestResilienceStandsOnTheStandardLibrary(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test || !under(f.dir, "resilience") {
+			continue
+		}
+		for _, name := range f.imports() {
+			first, _, _ := strings.Cut(name, "/")
+			own := strings.HasPrefix(name, module+"resilience")
+			assert.True(t, own || !strings.Contains(first, "."), "%s imports %s: %s", f.path, name, arrows[0].why)
+		}
+	}
+}
+
+func TestEachPackageHasOneManual(t *testing.T) {
+	manuals := map[string][]string{}
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		manuals[f.dir] = append(manuals[f.dir], nil...)
+		if f.syntax.Doc != nil {
+			manuals[f.dir] = append(manuals[f.dir], f.path)
+		}
+	}
+	for dir, in := range manuals {
+		assert.Len(t, in, 1, "%s must have its package comment in one file", dir)
+	}
+}
+
+func TestPackageNamesSayWhatTheyAreAbout(t *testing.T) {
+	for _, f := range files(t) {
+		assert.NotContains(t, []string{"util", "utils", "common", "helper", "helpers", "misc", "base"}, f.syntax.Name.Name, f.path)
+	}
+}
+
+func TestFilesAreFormatted(t *testing.T) {
+	for _, f := range files(t) {
+		if f.generated() {
+			continue
+		}
+		formatted, err := format.Source(f.text)
+		require.NoError(t, err, f.path)
+		assert.True(t, bytes.Equal(f.text, formatted), "gofmt -w %s", f.path)
+	}
+}
+
+// A replace line works in this checkout alone: everybody who depends on the
+// module builds without it.
+func TestModuleHasNoReplace(t *testing.T) {
+	for _, name := range []string{"go.mod", "tools.mod"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		assert.NotRegexp(t, `(?m)^\s*replace\b|=>`, string(text), name)
+	}
+}
