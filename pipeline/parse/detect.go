@@ -27,6 +27,9 @@ const (
 
 func (r *Registry) registerBuiltin() {
 	r.register(entry{parser: textParser{}}, mimeText, ".txt", ".text", ".log", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
+	r.register(entry{parser: markdownParser{}}, "text/markdown", ".md", ".markdown", ".mdown", ".mkd", ".mdx")
+	r.register(entry{parser: htmlParser{}}, mimeHTML, "application/xhtml+xml", ".html", ".htm", ".xhtml")
+	r.register(entry{parser: r.pdf, binary: true}, mimePDF, ".pdf")
 }
 
 // choose finds the parser for a document.
@@ -42,7 +45,7 @@ func (r *Registry) choose(in Input) (Parser, Format, error) {
 	if err != nil {
 		return nil, Format{}, err
 	}
-	ext := extension(in.Name)
+	ext := extensionOf(in.Name)
 	found, ok := r.byContent(media, ext, isText)
 	if !ok {
 		return nil, Format{MIME: media}, &Error{Kind: Unsupported, Err: errors.New("the content is " + media)}
@@ -93,9 +96,9 @@ func contradicts(ext, media string) bool {
 	return plain && (media == mimeHTML || media == "text/rtf")
 }
 
-// extension is the lower-case extension of a path or URL, with its dot, or the
+// extensionOf is the lower-case extension of a path or URL, with its dot, or the
 // whole base name in lower case if there is no dot in it ("makefile").
-func extension(name string) string {
+func extensionOf(name string) string {
 	if i := strings.Index(name, "://"); i >= 0 {
 		name, _, _ = strings.Cut(name[i+3:], "?")
 		name, _, _ = strings.Cut(name, "#")

@@ -142,13 +142,20 @@ func guessUTF16(sample []byte) encoding.Encoding {
 	pairs := len(sample) / 2
 	few := func(n int) bool { return n*20 <= pairs }
 	many := func(n int) bool { return n*5 >= pairs && n > 0 }
+	var enc encoding.Encoding
 	switch {
 	case many(zeros[1]) && few(zeros[0]):
-		return textunicode.UTF16(textunicode.LittleEndian, textunicode.IgnoreBOM)
+		enc = textunicode.UTF16(textunicode.LittleEndian, textunicode.IgnoreBOM)
 	case many(zeros[0]) && few(zeros[1]):
-		return textunicode.UTF16(textunicode.BigEndian, textunicode.IgnoreBOM)
+		enc = textunicode.UTF16(textunicode.BigEndian, textunicode.IgnoreBOM)
+	default:
+		return nil
 	}
-	return nil
+	decoded, err := enc.NewDecoder().Bytes(sample[:pairs*2])
+	if err != nil || bytes.ContainsFunc(decoded, func(r rune) bool { return r < '\t' }) {
+		return nil
+	}
+	return enc
 }
 
 // mostlyUTF8 holds for valid UTF-8, for a sample of it that is cut in the
@@ -180,6 +187,9 @@ func hasEscapes(sample []byte) bool {
 func detectEncoding(sample []byte) encoding.Encoding {
 	found := chardet.Detect(sample[:min(len(sample), sampleBytes)])
 	if found.Confidence >= sureEnough {
+		if found.Charset == "x-mac-cyrillic" { // the detector takes the commoner one for it
+			return charmap.Windows1251
+		}
 		if enc := namedEncoding(found.Charset); enc != nil {
 			return enc
 		}

@@ -15,6 +15,7 @@ import (
 type Registry struct {
 	limits Limits
 	types  map[string]entry // by extension (".html") and by media type
+	pdf    *pdfParser
 }
 
 // entry is a parser for one extension or media type.
@@ -27,7 +28,7 @@ type entry struct {
 
 // New returns a Registry of every format that this package reads.
 func New(limits Limits) *Registry {
-	r := &Registry{limits: limits.withDefaults(), types: map[string]entry{}}
+	r := &Registry{limits: limits.withDefaults(), types: map[string]entry{}, pdf: &pdfParser{}}
 	r.registerBuiltin()
 	return r
 }
@@ -59,7 +60,7 @@ func (r *Registry) Parsers() map[string]int {
 func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.types)) }
 
 // Close frees what the parsers hold. Blocks must not be in use.
-func (r *Registry) Close() error { return nil }
+func (r *Registry) Close() error { return r.pdf.close() }
 
 // Detect says which parser will read the document. It reads the beginning of
 // the content, and the directory of a zip file. The error is an *Error of kind

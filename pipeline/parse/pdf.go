@@ -1,0 +1,236 @@
+package parse
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/klippa-app/go-pdfium"
+	pdferrors "github.com/klippa-app/go-pdfium/errors"
+	"github.com/klippa-app/go-pdfium/references"
+	"github.com/klippa-app/go-pdfium/requests"
+	"github.com/klippa-app/go-pdfium/webassembly"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// pdfParser reads PDF with PDFium, compiled to WebAssembly: a fault in it
+// cannot reach the memory, files or network of this process. The machine code
+// is kept in the user's cache folder, since compiling takes seconds.
+type pdfParser struct {
+	mu     sync.Mutex
+	pool   pdfium.Pool
+	cache  wazero.CompilationCache
+	closed bool
+}
+
+func (*pdfParser) Name() string { return "pdf" }
+func (*pdfParser) Version() int { return 1 }
+func (*pdfParser) builtin()     {}
+
+func (p *pdfParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+	content, err := readAll(in)
+	if err != nil {
+		return err
+	}
+	pool, err := p.start()
+	if err != nil {
+		return err
+	}
+	engine, err := pool.GetInstanceWithContext(ctx)
+	if err != nil {
+		return err
+	}
+	unwatch := context.AfterFunc(ctx, func() { _ = engine.Kill() }) // ends an endless loop
+	defer func() {
+		if unwatch() {
+			_ = engine.Close()
+		}
+	}()
+	return readPDF(engine, content, emit)
+}
+
+// start makes the engines when the first PDF comes.
+func (p *pdfParser) start() (pdfium.Pool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errors.New("the registry is closed")
+	}
+	if p.pool != nil {
+		return p.pool, nil
+	}
+	p.cache = compilationCache()
+	config := wazero.NewRuntimeConfig().
+		WithCoreFeatures(api.CoreFeaturesV2 | experimental.CoreFeaturesExceptionHandling).
+		WithCompilationCache(p.cache).
+		WithCloseOnContextDone(true)
+	pool, err := webassembly.Init(webassembly.Config{
+		MaxIdle: 1, MaxTotal: max(1, runtime.GOMAXPROCS(0)),
+		FSConfig: wazero.NewFSConfig(), RuntimeConfig: config,
+		Stdout: io.Discard, Stderr: io.Discard,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.pool = pool
+	return pool, nil
+}
+
+// compilationCache is on disk if there is a place for it.
+func compilationCache() wazero.CompilationCache {
+	if dir, err := os.UserCacheDir(); err == nil {
+		if cache, err := wazero.NewCompilationCacheWithDir(filepath.Join(dir, "penstock", "wazero")); err == nil {
+			return cache
+		}
+	}
+	return wazero.NewCompilationCache()
+}
+
+func (p *pdfParser) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.pool == nil {
+		p.closed = true
+		return nil
+	}
+	p.closed = true
+	return errors.Join(p.pool.Close(), p.cache.Close(context.Background()))
+}
+
+func readPDF(engine pdfium.Pdfium, content []byte, emit func(Block) error) error {
+	opened, err := engine.OpenDocument(&requests.OpenDocument{File: &content})
+	if err != nil {
+		return pdfRefusal(err)
+	}
+	document := opened.Document
+	if title := pdfTitle(engine, document); title != "" {
+		if err := emit(Block{Kind: Title, Text: title}); err != nil {
+			return err
+		}
+	}
+	count, err := engine.FPDF_GetPageCount(&requests.FPDF_GetPageCount{Document: document})
+	if err != nil {
+		return err
+	}
+	return readPDFPages(engine, document, count.PageCount, emit)
+}
+
+func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int, emit func(Block) error) error {
+	found := false
+	var broken error
+	for i := range count {
+		text, err := pdfPage(engine, document, i)
+		if err != nil {
+			broken = err
+			if err := emit(Block{Kind: Note, Text: "the page cannot be read: " + err.Error(), Page: i + 1}); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, paragraph := range pdfParagraphs(text) {
+			found = true
+			if err := emit(Block{Kind: Paragraph, Text: paragraph, Page: i + 1}); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case found:
+		return nil
+	case broken != nil:
+		return broken
+	}
+	return refuse(NoTextLayer, nil)
+}
+
+func pdfRefusal(err error) error {
+	switch {
+	case errors.Is(err, pdferrors.ErrPassword), errors.Is(err, pdferrors.ErrSecurity):
+		return refuse(PasswordProtected, err)
+	}
+	return refuse(Malformed, err)
+}
+
+// pdfTitle is the title in the metadata, unless a program put it there.
+func pdfTitle(engine pdfium.Pdfium, document references.FPDF_DOCUMENT) string {
+	meta, err := engine.GetMetaData(&requests.GetMetaData{Document: document, Tags: &[]string{"Title"}})
+	if err != nil || len(meta.Tags) == 0 {
+		return ""
+	}
+	title := squeeze(meta.Tags[0].Value)
+	lower := strings.ToLower(title)
+	if strings.HasPrefix(lower, "microsoft ") || strings.HasPrefix(lower, "untitled") || isFileName(lower) {
+		return ""
+	}
+	return title
+}
+
+func isFileName(s string) bool {
+	ext := filepath.Ext(s)
+	return len(ext) > 1 && len(ext) <= 5 && !strings.Contains(ext, " ")
+}
+
+// pdfPage is the text of a page.
+func pdfPage(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, index int) (string, error) {
+	page := requests.Page{ByIndex: &requests.PageByIndex{Document: document, Index: index}}
+	loaded, err := engine.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: page})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _, _ = engine.FPDFText_ClosePage(&requests.FPDFText_ClosePage{TextPage: loaded.TextPage}) }()
+	count, err := engine.FPDFText_CountChars(&requests.FPDFText_CountChars{TextPage: loaded.TextPage})
+	if err != nil || count.Count <= 0 {
+		return "", err
+	}
+	text, err := engine.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: loaded.TextPage, Count: count.Count})
+	if err != nil {
+		return "", err
+	}
+	return text.Text, nil
+}
+
+// A page has lines and no paragraphs. A line that ends a sentence and is well
+// short of the longest ones ends a paragraph.
+const shortLine = 0.8
+
+func pdfParagraphs(page string) []string {
+	lines := pdfLines(page)
+	widest := 0
+	for _, line := range lines {
+		widest = max(widest, len(line))
+	}
+	var paragraphs []string
+	start := 0
+	for i, line := range lines {
+		ends := line == "" || strings.ContainsAny(line[len(line)-1:], ".!?:") && float64(len(line)) < shortLine*float64(widest)
+		if ends || i == len(lines)-1 {
+			if text := strings.TrimSpace(strings.Join(lines[start:i+1], "\n")); text != "" {
+				paragraphs = append(paragraphs, text)
+			}
+			start = i + 1
+		}
+	}
+	return paragraphs
+}
+
+// pdfLines splits a page into lines, with words that were hyphenated at a line's
+// end made whole; PDFium marks those hyphens with U+FFFE or U+0002.
+func pdfLines(page string) []string {
+	for _, mark := range []string{"\uFFFE", "\x02"} {
+		page = strings.ReplaceAll(page, mark+"\r\n", "")
+		page = strings.ReplaceAll(page, mark+"\n", "")
+		page = strings.ReplaceAll(page, mark, "-")
+	}
+	lines := strings.Split(clean(page), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return lines
+}
