@@ -37,6 +37,7 @@ type Breaker struct {
 // gate is what an open breaker tells every caller until a deadline.
 type gate struct {
 	gen   uint64
+	held  hold
 	until int64
 	err   error
 }
@@ -214,10 +215,10 @@ func (b *Breaker) publish(c *core) {
 	if c.held != free {
 		until = never
 	}
-	if g := b.gate.Load(); g != nil && g.gen == c.gen && g.until == until {
+	if g := b.gate.Load(); g != nil && g.gen == c.gen && g.held == c.held && g.until == until {
 		return
 	}
-	b.gate.Store(&gate{gen: c.gen, until: until, err: b.refusal(c)})
+	b.gate.Store(&gate{gen: c.gen, held: c.held, until: until, err: b.refusal(c)})
 }
 
 // refusal is the error for the calls that c turns away.

@@ -50,17 +50,25 @@ func (e *OpenError) LastFailure() error { return e.lastFailure }
 
 // Error names the upstream and the wait that is left when it is called.
 func (e *OpenError) Error() string {
-	switch {
-	case e.held:
-		return fmt.Sprintf("circuit breaker forced open for %q, failing fast; closed by an operator only: %s", e.upstream, e.reason)
-	case e.busy:
-		return fmt.Sprintf("circuit breaker half-open for %q, failing fast; waiting for the probe in flight", e.upstream)
+	if e.held {
+		return fmt.Sprintf("circuit breaker forced open for %q, failing fast; only a reset closes it: %s", e.upstream, e.reason)
+	}
+	state := "open"
+	if e.state == HalfOpen {
+		state = "half-open"
+	}
+	return fmt.Sprintf("circuit breaker %s for %q, failing fast; %s", state, e.upstream, e.outlook())
+}
+
+func (e *OpenError) outlook() string {
+	if e.busy {
+		return "waiting for the probe in flight"
 	}
 	left := time.Duration(e.retry - e.now())
 	if left <= 0 {
-		return fmt.Sprintf("circuit breaker open for %q, failing fast; next probe due", e.upstream)
+		return "next probe due"
 	}
-	return fmt.Sprintf("circuit breaker open for %q, failing fast; next probe in %v", e.upstream, roundUp(left))
+	return fmt.Sprintf("next probe in %v", roundUp(left))
 }
 
 // Is reports whether target is ErrOpen.

@@ -1,0 +1,120 @@
+package resilience_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+func TestZeroConfigIsTheDefaultPolicy(t *testing.T) {
+	cfg := resilience.MustNew("milvus", resilience.Config{}).Config()
+	cfg.Classify = nil
+	assert.Equal(t, resilience.Config{
+		FailMax: 5, ResetTimeout: time.Minute, ProbeTimeout: time.Minute, MaxThrottle: 5 * time.Minute,
+		MaxProbes: 1, SuccessThreshold: 1, Trip: resilience.Consecutive{}, MaxKeys: 1024,
+	}, cfg)
+}
+
+func TestWindowDefaults(t *testing.T) {
+	assert.Equal(t, resilience.CountWindow{Size: 100, MinCalls: 10, FailureRate: 0.5},
+		resilience.MustNew("x", resilience.Config{FailMax: 5, Trip: resilience.CountWindow{}}).Config().Trip)
+	assert.Equal(t, resilience.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5},
+		resilience.MustNew("x", resilience.Config{Trip: resilience.CountWindow{Size: 4}}).Config().Trip)
+	b := resilience.MustNew("x", resilience.Config{FailMax: 5, Trip: resilience.TimeWindow{Slow: resilience.SlowCall{Threshold: time.Second}}})
+	assert.Equal(t, resilience.TimeWindow{
+		Period: time.Minute, Buckets: 10, MinCalls: 10, FailureRate: 0.5,
+		Slow: resilience.SlowCall{Threshold: time.Second, Rate: 0.5},
+	}, b.Config().Trip)
+	assert.Zero(t, b.Config().FailMax, "a window replaces FailMax")
+}
+
+func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
+	count := func(w resilience.CountWindow) resilience.Config { return resilience.Config{Trip: w} }
+	for _, row := range []struct {
+		name string
+		cfg  resilience.Config
+		want string
+	}{
+		{"x", resilience.Config{FailMax: -1}, "FailMax is -1; it must be between 1 and 65535"},
+		{"x", resilience.Config{FailMax: 65536}, "FailMax"},
+		{"x", resilience.Config{ResetTimeout: -1}, "ResetTimeout is -1ns; it must be between 1ns and 87600h0m0s"},
+		{"x", resilience.Config{ResetTimeout: math.MaxInt64}, "ResetTimeout"},
+		{"x", resilience.Config{ProbeTimeout: -1}, "ProbeTimeout"},
+		{"x", resilience.Config{CallTimeout: -1}, "CallTimeout"},
+		{"x", resilience.Config{MaxThrottle: -1}, "MaxThrottle"},
+		{"x", resilience.Config{MaxProbes: -1}, "MaxProbes"},
+		{"x", resilience.Config{SuccessThreshold: -1}, "SuccessThreshold"},
+		{"x", resilience.Config{MaxKeys: -1}, "MaxKeys"},
+		{"x", count(resilience.CountWindow{Size: -1}), "CountWindow.Size"},
+		{"x", count(resilience.CountWindow{Size: 5, MinCalls: 6}), "CountWindow.MinCalls is 6; it must be between 1 and 5"},
+		{"x", count(resilience.CountWindow{FailureRate: 1.1}), "CountWindow.FailureRate"},
+		{"x", count(resilience.CountWindow{FailureRate: math.NaN()}), "CountWindow.FailureRate is NaN"},
+		{"x", count(resilience.CountWindow{FailureRate: 1e-9}), "CountWindow.FailureRate"},
+		{"x", count(resilience.CountWindow{Slow: resilience.SlowCall{Rate: 0.5}}), "SlowCall.Threshold"},
+		{"x", count(resilience.CountWindow{Slow: resilience.SlowCall{Threshold: 1, Rate: 2}}), "SlowCall.Rate"},
+		{"x", resilience.Config{Trip: resilience.TimeWindow{Period: -1}}, "TimeWindow.Period"},
+		{"x", resilience.Config{Trip: resilience.TimeWindow{Period: 9, Buckets: 10}}, "TimeWindow.Period is 9ns; it must be between 10ns"},
+		{"x", resilience.Config{Trip: resilience.TimeWindow{Buckets: 5000}}, "TimeWindow.Buckets"},
+		{"x", resilience.Config{Trip: resilience.TimeWindow{MinCalls: -1}}, "TimeWindow.MinCalls"},
+		{"x", resilience.Config{Trip: &resilience.CountWindow{}}, "Trip is a *resilience.CountWindow; give the value"},
+		{"x", resilience.Config{Trip: (*resilience.Consecutive)(nil)}, "Trip is a *resilience.Consecutive"},
+		{"", resilience.Config{}, `name "" must be 1 to 128 bytes`},
+		{"\xff", resilience.Config{}, "UTF-8"},
+		{"a\nb", resilience.Config{}, `name "a\nb" must be printable`},
+		{strings.Repeat("x", 129), resilience.Config{}, "128 bytes"},
+	} {
+		b, err := resilience.New(row.name, row.cfg)
+		require.ErrorContains(t, err, row.want, "row %+v", row)
+		require.Nil(t, b)
+		assert.Panics(t, func() { resilience.MustNew(row.name, row.cfg) }, "row %+v", row)
+	}
+}
+
+// FuzzConfig: a configuration is refused, or makes a breaker that opens under
+// failures, refuses, and recovers by time.
+func FuzzConfig(f *testing.F) {
+	f.Add("milvus", 5, int64(time.Minute), int64(0), 1, 1, uint8(0), 0, 0, 0.5)
+	f.Add("s3", 1, int64(1), int64(1), 3, 2, uint8(1), 6, 6, 0.5)
+	f.Add("llm", 0, int64(time.Hour), int64(time.Second), 0, 0, uint8(2), 10, 1, 1.0)
+	f.Add("", -1, int64(-1), int64(-1), -1, -1, uint8(1), -1, -1, math.Inf(1))
+	f.Fuzz(func(t *testing.T, name string, failMax int, reset, probe int64, probes, good int, kind uint8, size, minCalls int, rate float64) {
+		cfg := resilience.Config{
+			FailMax: failMax, ResetTimeout: time.Duration(reset), ProbeTimeout: time.Duration(probe), MaxProbes: probes,
+			SuccessThreshold: good, Clock: &countingClock{}, Logger: quiet,
+		}
+		switch kind % 3 {
+		case 1:
+			cfg.Trip = resilience.CountWindow{Size: size, MinCalls: minCalls, FailureRate: rate}
+		case 2:
+			cfg.Trip = resilience.TimeWindow{Period: time.Duration(reset), Buckets: size, MinCalls: minCalls, FailureRate: rate}
+		}
+		b, err := resilience.New(name, cfg)
+		if err != nil {
+			return
+		}
+		mustWork(t, b)
+	})
+}
+
+func mustWork(t *testing.T, b *resilience.Breaker) {
+	cfg := b.Config()
+	for range 1 << 21 { // no more than the largest window
+		if b.Do(context.Background(), down) != errDown {
+			break
+		}
+	}
+	require.Equal(t, resilience.Open, b.State(), "%+v", cfg)
+	clock := cfg.Clock.(*countingClock)
+	clock.now = clock.now.Add(cfg.ResetTimeout)
+	for i := range cfg.SuccessThreshold {
+		require.NoError(t, b.Do(context.Background(), fine), "probe %d of %+v", i, cfg)
+	}
+	require.Equal(t, resilience.Closed, b.State(), "%+v", cfg)
+}

@@ -1,0 +1,159 @@
+package resilience_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+func names(all []*resilience.Breaker) (n []string) {
+	for _, b := range all {
+		n = append(n, b.Name())
+	}
+	return n
+}
+
+func TestSingletons(t *testing.T) {
+	assert.Equal(t, []string{"llm", "milvus", "s3"}, names(resilience.Default.All()))
+	for _, b := range []*resilience.Breaker{resilience.Milvus, resilience.S3, resilience.LLM} {
+		found, ok := resilience.Default.Get(b.Name())
+		assert.True(t, ok)
+		assert.Same(t, b, found)
+		assert.Equal(t, 5, b.Config().FailMax)
+		assert.Equal(t, time.Minute, b.Config().ResetTimeout)
+	}
+}
+
+// Rule 32: own defaults, overrides by name.
+func TestRule32RegistryDefaultsAndOverrides(t *testing.T) {
+	clock := testutil.NewClock()
+	defaults := resilience.Config{
+		FailMax: 7, ResetTimeout: 30 * time.Second, ProbeTimeout: time.Second, CallTimeout: 2 * time.Second,
+		MaxThrottle: time.Hour, MaxProbes: 2, SuccessThreshold: 3, OpenOnThrottle: true, StopOnDenied: true,
+		Trip: resilience.Consecutive{}, Probe: fine, Clock: clock, Logger: quiet, MaxKeys: 9,
+		Classify:     func(context.Context, error) resilience.Verdict { return resilience.Verdict{} },
+		OnTransition: func(resilience.Transition) {},
+	}
+	r := resilience.NewRegistry(defaults)
+	plain := r.MustRegister("plain", resilience.Config{}).Config()
+	assert.NotNil(t, plain.Classify)
+	assert.NotNil(t, plain.Probe)
+	assert.NotNil(t, plain.OnTransition)
+	want := defaults
+	want.Classify, want.Probe, want.OnTransition = nil, nil, nil
+	plain.Classify, plain.Probe, plain.OnTransition = nil, nil, nil
+	assert.Equal(t, want, plain)
+	own := r.MustRegister("own", resilience.Config{ResetTimeout: time.Minute, Trip: resilience.CountWindow{}}).Config()
+	assert.Equal(t, time.Minute, own.ResetTimeout)
+	assert.Equal(t, 2, own.MaxProbes)
+	assert.Zero(t, own.FailMax)
+}
+
+// Rule 32.
+func TestRule32RegistryNames(t *testing.T) {
+	r := resilience.NewRegistry(resilience.Config{Logger: quiet})
+	b := r.MustRegister("b", resilience.Config{})
+	r.MustRegister("a", resilience.Config{})
+	found, ok := r.Get("b")
+	assert.True(t, ok)
+	assert.Same(t, b, found)
+	_, ok = r.Get("c")
+	assert.False(t, ok)
+	_, err := r.Register("b", resilience.Config{})
+	require.EqualError(t, err, `resilience: breaker "b" is registered already`)
+	_, err = r.Register("c", resilience.Config{FailMax: -1})
+	require.EqualError(t, err, `resilience: breaker "c": FailMax is -1; it must be between 1 and 65535`)
+	assert.Panics(t, func() { r.MustRegister("b", resilience.Config{}) })
+	k, err := r.Keyed("tenant", resilience.Config{})
+	require.NoError(t, err)
+	k.Get("x")
+	assert.Equal(t, []string{"a", "b", "tenant/x"}, names(r.All()))
+	_, err = r.Keyed("tenant", resilience.Config{})
+	require.EqualError(t, err, `resilience: breakers keyed "tenant" are registered already`)
+	_, err = r.Keyed("other", resilience.Config{MaxKeys: -1})
+	require.ErrorContains(t, err, "MaxKeys")
+}
+
+// Rule 32: bounded, and it forgets closed and idle breakers only.
+func TestRule32KeyedEvictsIdleBreakersOnly(t *testing.T) {
+	reg := resilience.NewRegistry(resilience.Config{Logger: quiet, FailMax: 2})
+	k, err := reg.Keyed("tenant", resilience.Config{MaxKeys: 4})
+	require.NoError(t, err)
+	ctx := t.Context()
+	open, streak, busy, idle := k.Get("open"), k.Get("streak"), k.Get("busy"), k.Get("idle")
+	open.Trip("drill")
+	_ = streak.Do(ctx, down)
+	p, err := busy.Allow(ctx)
+	require.NoError(t, err)
+	require.NoError(t, idle.Do(ctx, fine))
+
+	next := k.Get("next") // in the place of idle, though the others were used longer ago
+	assert.Equal(t, []string{"tenant/busy", "tenant/next", "tenant/open", "tenant/streak"}, names(reg.All()))
+	_ = next.Do(ctx, down)
+	shared := k.Get("one too many")
+	assert.Equal(t, "tenant/(overflow)", shared.Name())
+	assert.Same(t, shared, k.Get("another"))
+	assert.Len(t, reg.All(), 4, "an overflow that nobody called is not shown")
+	require.NoError(t, shared.Do(ctx, fine))
+	assert.Len(t, reg.All(), 5)
+	assert.Same(t, open, k.Get("open"))
+
+	p.Done(nil)
+	assert.Equal(t, "tenant/another", k.Get("another").Name(), "busy made room")
+	assert.NotSame(t, idle, k.Get("idle"), "a new breaker after the old one went")
+}
+
+// Rule 32: the order of eviction is that of the last use.
+func TestRule32KeyedEvictsTheLeastRecentlyUsed(t *testing.T) {
+	k, err := resilience.NewRegistry(resilience.Config{}).Keyed("k", resilience.Config{MaxKeys: 2})
+	require.NoError(t, err)
+	a := k.Get("a")
+	k.Get("b")
+	k.Get("a")
+	k.Get("c")
+	assert.Same(t, a, k.Get("a"))
+}
+
+// Rule 32: ten thousand keys cost no more than the bound.
+func TestRule32KeyedStaysBounded(t *testing.T) {
+	reg := resilience.NewRegistry(resilience.Config{Logger: quiet})
+	k, err := reg.Keyed("k", resilience.Config{MaxKeys: 16, FailMax: 1})
+	require.NoError(t, err)
+	for i := range 10_000 {
+		b := k.Get(fmt.Sprint(i))
+		if i%3 == 0 {
+			_ = b.Do(t.Context(), down)
+		}
+	}
+	assert.Len(t, reg.All(), 17)
+}
+
+// Rule 32: names that metrics and logs can carry, whatever the key.
+func TestRule32KeyedNames(t *testing.T) {
+	k, err := resilience.NewRegistry(resilience.Config{}).Keyed("k", resilience.Config{})
+	require.NoError(t, err)
+	long := strings.Repeat("é", 100)
+	for key, want := range map[string]string{
+		"acme":        "k/acme",
+		"a\nb\xffc":   "k/a_b_c",
+		"":            "k/",
+		long:          "k/" + strings.Repeat("é", 58) + "~9ca4c7a5",
+		long + "more": "k/" + strings.Repeat("é", 58) + "~6f12c5a5",
+	} {
+		got := k.Get(key).Name()
+		if len(key) > 100 {
+			got, want = got[:len(got)-8], want[:len(want)-8]
+		}
+		assert.Equal(t, want, got)
+	}
+	assert.NotSame(t, k.Get(long), k.Get(long+"more"))
+	assert.NotEqual(t, k.Get(long).Name(), k.Get(long+"more").Name())
+}
