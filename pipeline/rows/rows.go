@@ -6,8 +6,8 @@
 //
 // A row's id is the hash of all that the row says (see [Row.Seal]), so a row
 // whose id is already there needs no writing, whatever machine or run it comes
-// from, and a document that changed in one place shares its other rows with the
-// version before.
+// from, and a document that changed towards its end shares the rows before that
+// with the version before.
 //
 // # The commit mark
 //
@@ -77,7 +77,9 @@ func TextHash(text string) string { return hexSum("penstock text 1", text) }
 
 // PolicyHash names a way of making rows from content: parser, chunker and
 // model, each with its version and settings.
-func PolicyHash(parts ...string) string { return hexSum(append([]string{"penstock policy 1"}, parts...)...) }
+func PolicyHash(parts ...string) string {
+	return hexSum(append([]string{"penstock policy 1"}, parts...)...)
+}
 
 // Seal sets Doc and TextSHA, clips Heading to its limit and makes the ID from
 // everything but the vector; embedded is the text that the vector stands for.

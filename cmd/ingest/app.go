@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"github.com/penstock-go/penstock/metrics"
+)
+
+// app is one run of the command.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	file     configFile
+	parsed   *kong.Context
+	settings *Settings
+	log      *slog.Logger
+
+	metrics *http.Server
+	closers []func() error
+}
+
+// start sets up what every verb needs.
+func (a *app) start() error {
+	a.log = a.newLogger()
+	slog.SetDefault(a.log)
+	if a.settings.MetricsAddr == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", a.settings.MetricsAddr)
+	if err != nil {
+		return configuration(fmt.Errorf("--metrics-addr: %w", err))
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics.Handler())
+	a.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	a.log.Info("serving metrics", "address", listener.Addr().String())
+	go func() {
+		if err := a.metrics.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("metrics are no longer served", "error", err)
+		}
+	}()
+	return nil
+}
+
+func (a *app) newLogger() *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.settings.LogLevel)); err != nil {
+		level = slog.LevelWarn // the parser takes known names only
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if a.settings.LogJSON {
+		return slog.New(slog.NewJSONHandler(a.stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, options))
+}
+
+// stop closes what the verb opened, last opened first.
+func (a *app) stop() error {
+	var errs []error
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		errs = append(errs, a.closers[i]())
+	}
+	if a.metrics != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		errs = append(errs, a.metrics.Shutdown(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// later has something closed when the verb ends.
+func (a *app) later(close func() error) { a.closers = append(a.closers, close) }
+
+// printJSON writes a value as one line.
+func (a *app) printJSON(value any) {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		a.log.Error("cannot write a result", "error", err)
+	}
+}
+
+// onTerminal reports whether a person sees what is written there.
+func onTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// plain makes a text safe for a terminal: control characters, which could move
+// the cursor or rewrite what is there, become spaces.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 {
+			return ' '
+		}
+		return r
+	}, text)
+}

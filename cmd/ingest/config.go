@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"github.com/goccy/go-yaml"
+)
+
+// defaultConfigFile is read when there is one and no other is named.
+const defaultConfigFile = "penstock.yaml"
+
+// configFile is the YAML configuration: a flat map from flag names to values.
+type configFile struct {
+	path   string
+	values map[string]any
+	err    error
+}
+
+// find reads the file that the command line or the environment names, before
+// the command line is parsed for good.
+func (c *configFile) find(args []string) error {
+	c.path = os.Getenv("PENSTOCK_CONFIG")
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--config="); ok {
+			c.path = value
+		} else if arg == "--config" && i+1 < len(args) {
+			c.path = args[i+1]
+		}
+	}
+	named := c.path != ""
+	if !named {
+		c.path = defaultConfigFile
+	}
+	content, err := os.ReadFile(c.path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		c.path = ""
+		return nil
+	}
+	if err == nil {
+		err = yaml.Unmarshal(content, &c.values)
+	}
+	if err != nil {
+		return configuration(fmt.Errorf("configuration file %s: %w", c.path, err))
+	}
+	return nil
+}
+
+// Validate is part of kong.Resolver.
+func (c *configFile) Validate(*kong.Application) error { return nil }
+
+// Resolve gives the file's value for a flag. The environment goes before it.
+func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	value, ok := c.values[flag.Name]
+	if !ok || environment(flag) != "" {
+		return nil, nil
+	}
+	return value, nil
+}
+
+// unknown refuses names in the file that are no flags: a typing error must not
+// send documents elsewhere.
+func (c *configFile) unknown(app *kong.Application) error {
+	known := flagNames(app.Node)
+	for name := range c.values {
+		if !known[name] {
+			return configuration(fmt.Errorf("configuration file %s: there is no setting %q; they are named as the flags are, without the dashes", c.path, name))
+		}
+	}
+	return nil
+}
+
+func flagNames(node *kong.Node) map[string]bool {
+	names := map[string]bool{}
+	for _, flag := range node.Flags {
+		names[flag.Name] = true
+	}
+	for _, child := range node.Children {
+		for name := range flagNames(child) {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// environment is the variable that sets a flag, "" if none does.
+func environment(flag *kong.Flag) string {
+	for _, name := range flag.Envs {
+		if _, set := os.LookupEnv(name); set {
+			return name
+		}
+	}
+	return ""
+}
+
+// setting is one line of "ingest config".
+type setting struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Source string `json:"source"`
+}
+
+type configCmd struct{}
+
+// Run prints every setting.
+func (configCmd) Run(a *app) error {
+	for _, s := range a.settingsInForce() {
+		if a.settings.JSON {
+			a.printJSON(s)
+			continue
+		}
+		fmt.Fprintf(a.stdout, "%-18s %-40s # %s\n", s.Name, plain(s.Value), plain(s.Source))
+	}
+	return nil
+}
+
+func (a *app) settingsInForce() []setting {
+	given := map[string]bool{}
+	for _, path := range a.parsed.Path {
+		if path.Flag != nil && !path.Resolved {
+			given[path.Flag.Name] = true
+		}
+	}
+	var list []setting
+	for _, flag := range a.parsed.Model.Flags {
+		if flag.Name == "help" {
+			continue
+		}
+		list = append(list, setting{Name: flag.Name, Value: shown(flag), Source: a.sourceOf(flag, given)})
+	}
+	return list
+}
+
+func (a *app) sourceOf(flag *kong.Flag, given map[string]bool) string {
+	_, inFile := a.file.values[flag.Name]
+	switch variable := environment(flag); {
+	case given[flag.Name]:
+		return "command line"
+	case variable != "":
+		return "environment, " + variable
+	case inFile:
+		return "file " + a.file.path
+	}
+	return "default"
+}
+
+// shown is a flag's value for people's eyes.
+func shown(flag *kong.Flag) string {
+	value := fmt.Sprint(flag.Target.Interface())
+	if flag.Tag.Has("secret") && !flag.Target.IsZero() {
+		return "********"
+	}
+	if flag.Target.Kind() == reflect.Map && flag.Target.Len() == 0 {
+		return ""
+	}
+	return maskUserinfo(value)
+}
+
+// maskUserinfo hides a password in a URL.
+func maskUserinfo(value string) string {
+	scheme, rest, ok := strings.Cut(value, "://")
+	if !ok {
+		return value
+	}
+	host := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		host = rest[:end]
+	}
+	at := strings.LastIndex(host, "@")
+	if at < 0 {
+		return value
+	}
+	return scheme + "://********@" + rest[at+1:]
+}

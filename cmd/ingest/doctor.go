@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/penstock-go/penstock/pipeline"
+)
+
+type doctorCmd struct{}
+
+// Run examines the state folder and the three upstreams.
+func (doctorCmd) Run(ctx context.Context, a *app) error {
+	worst := exitOK
+	show := func(f pipeline.Finding, code int) {
+		if worst == exitOK || code != exitOK && severity(code) > severity(worst) {
+			worst = code
+		}
+		a.printFinding(f)
+	}
+	state := a.examineState()
+	code := exitOK
+	if !state.OK {
+		code = exitFault
+	}
+	show(state, code)
+	if !state.OK {
+		return &codedError{code: worst}
+	}
+	config, err := a.upstreams(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := pipeline.New(config)
+	if err != nil {
+		return configuration(err)
+	}
+	for _, finding := range p.Doctor(ctx) {
+		code := exitOK
+		if finding.Stop != nil {
+			code = stopCode(finding.Stop)
+		}
+		show(finding, code)
+	}
+	if worst == exitOK {
+		return nil
+	}
+	return &codedError{code: worst}
+}
+
+// severity orders exit codes as a run's: 1, then 78, 77, 75.
+func severity(code int) int {
+	if code == exitFault {
+		return exitSignal
+	}
+	return code
+}
+
+// examineState tries what a run needs of its folder.
+func (a *app) examineState() pipeline.Finding {
+	finding := pipeline.Finding{Upstream: "state", Hint: "name a writable folder on a local disk with --state"}
+	err := os.MkdirAll(a.settings.State, 0o750)
+	if err == nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(a.settings.State, "doctor-*"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+	}
+	if err != nil {
+		finding.Detail = err.Error()
+		return finding
+	}
+	absolute, err := filepath.Abs(a.settings.State)
+	if err != nil {
+		finding.Detail = err.Error()
+		return finding
+	}
+	return pipeline.Finding{Upstream: "state", OK: true, Detail: absolute + " can be written"}
+}
+
+func (a *app) printFinding(f pipeline.Finding) {
+	if a.settings.JSON {
+		a.printJSON(f)
+		return
+	}
+	mark := "ok   "
+	if !f.OK {
+		mark = "FAIL "
+	}
+	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, f.Upstream, plain(oneLine(f.Detail)))
+	if f.Hint != "" {
+		fmt.Fprintf(a.stdout, "              %s\n", plain(f.Hint))
+	}
+}

@@ -1,0 +1,112 @@
+// Command ingest reads documents into an object store and a vector store, and
+// finds passages in them again.
+//
+//	ingest README.md docs/
+//	ingest search "when does the breaker open?"
+//
+// Without configuration everything stays in the folder .penstock: originals as
+// files, chunks and vectors in SQLite, embeddings from a model inside the
+// binary. --s3-endpoint, --milvus and --llm-base-url switch each of the three
+// to a real upstream. "ingest --help" lists the verbs and flags, "ingest config"
+// what is in force and where it came from.
+//
+// Results go to stdout, logs and the progress bar to stderr. The exit codes
+// follow sysexits.h, so that an orchestrator can tell "run me again" (75) from
+// "don't" (64, 65, 77, 78); see the package's exit.go or docs/ingest.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signals(context.Background())
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ signal os.Signal }
+
+func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
+
+// signals ends the context at the first SIGINT or SIGTERM, so that the run can
+// save its state, and the process at the second.
+func signals(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	caught := make(chan os.Signal, 2)
+	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		first, ok := <-caught
+		if !ok {
+			return
+		}
+		cancel(signalError{first})
+		if second, ok := <-caught; ok {
+			os.Exit(signalCode(second))
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(caught)
+		close(caught)
+		cancel(nil)
+	}
+}
+
+// exitRequest is how --help leaves the parser.
+type exitRequest int
+
+// run is the whole command: it never exits the process.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	defer func() {
+		if request, ok := recover().(exitRequest); ok {
+			code = int(request)
+		}
+	}()
+	app := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	err := app.parseAndRun(ctx, args)
+	return app.exit(ctx, err)
+}
+
+// parseAndRun parses the command line and runs its verb.
+func (a *app) parseAndRun(ctx context.Context, args []string) error {
+	var flags cli
+	parser, err := kong.New(&flags,
+		kong.Name("ingest"),
+		kong.Description("Reads documents into an object store and a vector store, and finds passages in them again."),
+		kong.Writers(a.stdout, a.stderr),
+		kong.Exit(func(code int) { panic(exitRequest(code)) }),
+		kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(a),
+		kong.Resolvers(&a.file),
+		kong.Vars{"state": defaultState, "collection": defaultCollection, "bucket": defaultBucket},
+	)
+	if err != nil {
+		return err
+	}
+	if err := a.file.find(args); err != nil {
+		return err
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return usage(err)
+	}
+	if err := a.file.unknown(parser.Model); err != nil {
+		return err
+	}
+	a.parsed, a.settings = parsed, &flags.Settings
+	if err := a.start(); err != nil {
+		return err
+	}
+	return errors.Join(parsed.Run(&flags.Settings), a.stop())
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline"
+)
+
+type searchCmd struct {
+	Question string `arg:"" help:"What to look for."`
+	Limit    int    `short:"n" default:"5" help:"Number of chunks (${default})."`
+	Where    string `env:"PENSTOCK_WHERE" placeholder:"FILTER" help:"Only chunks that fit, for example 'meta[\"team\"] == \"search\"'."`
+	Full     bool   `help:"Print chunks whole."`
+}
+
+// Run searches. The model is the one whose vectors the collection holds.
+func (c *searchCmd) Run(ctx context.Context, a *app) error {
+	config, err := a.upstreams(ctx)
+	if err != nil {
+		return err
+	}
+	record, err := pipeline.CollectionRecord(ctx, config.VectorGuard, config.Vectors, config.Collection)
+	if err != nil {
+		return err
+	}
+	if record.Model == staticmodel.Name {
+		config.Embeddings, config.Model, config.Dimensions = staticmodel.New(), record.Model, 0
+	}
+	p, err := pipeline.New(config)
+	if err != nil {
+		return configuration(err)
+	}
+	hits, err := p.Search(ctx, c.Question, pipeline.SearchOptions{Limit: c.Limit, Where: c.Where})
+	if err != nil {
+		return err
+	}
+	for i, hit := range hits {
+		if a.settings.JSON {
+			a.printJSON(hit)
+			continue
+		}
+		c.print(a, i+1, hit)
+	}
+	if len(hits) == 0 && !a.settings.JSON {
+		fmt.Fprintln(a.stdout, "nothing found")
+	}
+	return nil
+}
+
+// excerptLines is how much of a chunk is shown without --full.
+const excerptLines = 6
+
+func (c *searchCmd) print(a *app, rank int, hit pipeline.Hit) {
+	place := hit.Source
+	if hit.Page > 0 {
+		place += fmt.Sprintf(", page %d", hit.Page)
+	}
+	fmt.Fprintf(a.stdout, "%d. %s  (score %.3f, similarity %.2f)\n", rank, plain(place), hit.Score, hit.Similarity)
+	if hit.Heading != "" {
+		fmt.Fprintf(a.stdout, "   %s\n", plain(hit.Heading))
+	}
+	lines := strings.Split(strings.TrimSpace(plain(hit.Text)), "\n")
+	if !c.Full && len(lines) > excerptLines {
+		lines = append(lines[:excerptLines], "…")
+	}
+	for _, line := range lines {
+		fmt.Fprintf(a.stdout, "   | %s\n", line)
+	}
+	fmt.Fprintln(a.stdout)
+}

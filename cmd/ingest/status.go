@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/journal"
+)
+
+type statusCmd struct {
+	All bool `help:"Every destination that the journal knows, not only the configured one."`
+}
+
+// destinationStatus is what is known of one destination.
+type destinationStatus struct {
+	Destination string `json:"destination"`
+	journal.Totals
+	LastRun  *pipeline.Summary `json:"last_run,omitempty"`
+	EndedAt  *time.Time        `json:"ended_at,omitempty"`
+	Problems []journal.Problem `json:"problems,omitempty"`
+}
+
+// Run prints what the journal holds. It needs no lock, so it works beside a run.
+func (c *statusCmd) Run(ctx context.Context, a *app) error {
+	j, err := journal.OpenReadOnly(ctx, a.settings.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usage(fmt.Errorf("there is no journal in %s; ingest something first, or name another folder with --state", a.settings.State))
+	}
+	if err != nil {
+		return err
+	}
+	a.later(j.Close)
+	destinations := []string{a.destination()}
+	if c.All {
+		if destinations, err = j.Destinations(ctx); err != nil {
+			return err
+		}
+	}
+	for _, destination := range destinations {
+		status, err := readStatus(ctx, j, destination)
+		if err != nil {
+			return err
+		}
+		a.printStatus(status)
+	}
+	return nil
+}
+
+func readStatus(ctx context.Context, j *journal.Journal, destination string) (destinationStatus, error) {
+	status := destinationStatus{Destination: destination}
+	var err error
+	if status.Totals, err = j.Totals(ctx, destination); err != nil {
+		return status, err
+	}
+	if status.Problems, err = j.Problems(ctx, destination, "", 0); err != nil {
+		return status, err
+	}
+	text, at, err := j.LastRun(ctx, destination)
+	if err != nil || text == nil {
+		return status, err
+	}
+	status.EndedAt, status.LastRun = &at, &pipeline.Summary{}
+	if err := json.Unmarshal(text, status.LastRun); err != nil {
+		return status, fmt.Errorf("the summary of the last run cannot be read: %w", err)
+	}
+	return status, nil
+}
+
+func (a *app) printStatus(s destinationStatus) {
+	if a.settings.JSON {
+		a.printJSON(s)
+		return
+	}
+	fmt.Fprintf(a.stdout, "%s\n", plain(s.Destination))
+	fmt.Fprintf(a.stdout, "  %d documents, %d chunks, %d dead letters, %d deferred\n", s.Documents, s.Chunks, s.DeadLetters, s.Deferred)
+	if s.LastRun != nil {
+		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", s.EndedAt.Local().Format(time.DateTime))
+		for _, upstream := range slices.Sorted(maps.Keys(s.LastRun.Breakers)) {
+			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, s.LastRun.Breakers[upstream])
+		}
+		writeSummary(a.stdout, "    ", *s.LastRun)
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plain(p.ID), plain(oneLine(p.Reason)), p.Stage, p.Kind)
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/objectstore/filestore"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/vectorstore"
+	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
+)
+
+// awsItself is the value of --s3-endpoint that means AWS's own endpoint.
+const awsItself = "aws"
+
+// upstreams fills in the three upstreams of a pipeline, each embedded unless
+// its flag names a real one, and the name of the destination that they make.
+func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
+	s := a.settings
+	config := pipeline.Config{
+		Bucket: s.S3Bucket, Prefix: s.S3Prefix, Collection: s.Collection, CreateBucket: s.CreateBucket,
+		Dimensions: s.Dimensions, Logger: a.log,
+	}
+	if err := a.openObjects(ctx, &config); err != nil {
+		return config, err
+	}
+	if err := a.openVectors(ctx, &config); err != nil {
+		return config, err
+	}
+	if err := a.openModel(&config); err != nil {
+		return config, err
+	}
+	config.Destination = a.destination()
+	return config, nil
+}
+
+// destination names where documents go. No secret is in it.
+func (a *app) destination() string {
+	s := a.settings
+	objects := "embedded"
+	if s.S3Endpoint != "" {
+		objects = strings.TrimSuffix(maskUserinfo(s.S3Endpoint), "/")
+	}
+	vectors := "embedded"
+	if s.Milvus != "" {
+		vectors = strings.TrimSuffix(maskUserinfo(s.Milvus), "/") + "/" + s.MilvusDatabase
+	}
+	return strings.Join([]string{"objects=" + objects, "bucket=" + s.S3Bucket, "prefix=" + s.S3Prefix, "vectors=" + vectors, "collection=" + s.Collection}, " ")
+}
+
+func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
+	s := a.settings
+	if s.S3Endpoint == "" {
+		store, err := filestore.Open(filepath.Join(s.State, "objects"))
+		if err != nil {
+			return fmt.Errorf("embedded object store: %w", err)
+		}
+		config.Objects, config.CreateBucket = store, true
+		return nil
+	}
+	endpoint := s.S3Endpoint
+	if endpoint == awsItself {
+		endpoint = ""
+	}
+	client, err := objectstore.NewClient(ctx, objectstore.Config{
+		Endpoint: endpoint, Region: s.S3Region, CAFile: s.CACert,
+		CallTimeout: s.Timeout, HeaderTimeout: s.Timeout, IdleTimeout: s.Timeout,
+	})
+	if err != nil {
+		return configuration(fmt.Errorf("--s3-endpoint: %w", err))
+	}
+	config.Objects = client
+	return nil
+}
+
+func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
+	s := a.settings
+	if s.Milvus == "" {
+		store, err := sqlitestore.Open(filepath.Join(s.State, "vectors.db"))
+		if err != nil {
+			return fmt.Errorf("embedded vector store: %w", err)
+		}
+		a.later(store.Close)
+		config.Vectors = store
+		return nil
+	}
+	client, err := vectorstore.NewClient(ctx, vectorstore.Config{
+		Address: s.Milvus, Username: s.MilvusUser, Password: s.MilvusPassword, Database: s.MilvusDatabase,
+		CAFile: s.CACert, CallTimeout: s.Timeout,
+	})
+	if err != nil {
+		return configuration(fmt.Errorf("--milvus: %w", err))
+	}
+	a.later(client.Close)
+	config.Vectors = client
+	return nil
+}
+
+func (a *app) openModel(config *pipeline.Config) error {
+	s := a.settings
+	static := staticmodel.New()
+	config.Chunks.Count, config.Tokenizer = static.Tokens, staticmodel.Name
+	if s.LLMBaseURL == "" {
+		config.Embeddings, config.Model, config.Dimensions = static, staticmodel.Name, 0
+		return nil
+	}
+	pool, err := a.trusted()
+	if err != nil {
+		return err
+	}
+	client, err := llm.NewClient(llm.Config{BaseURL: s.LLMBaseURL, APIKey: s.LLMAPIKey, Timeout: s.Timeout, RootCAs: pool})
+	if err != nil {
+		return configuration(fmt.Errorf("--llm-base-url: %w", err))
+	}
+	config.Embeddings, config.Model, config.KeepVectors = client, s.EmbeddingModel, true
+	return nil
+}
+
+// trusted is the certificates of --ca-cert; nil, for the system's, without it.
+func (a *app) trusted() (*x509.CertPool, error) {
+	if a.settings.CACert == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(a.settings.CACert)
+	if err != nil {
+		return nil, configuration(fmt.Errorf("--ca-cert: %w", err))
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, configuration(errors.New("--ca-cert: no certificate in " + a.settings.CACert))
+	}
+	return pool, nil
+}

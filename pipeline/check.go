@@ -1,0 +1,187 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+	openai "github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/pipeline/rows"
+)
+
+// canaryText is embedded to see whether a model answers at all, and with how
+// many dimensions.
+const canaryText = "penstock: does the model answer?"
+
+// check looks at the upstreams once, just before the first of them is used: no
+// work, no check. Every reader waits for it.
+type check struct {
+	run  *run
+	once sync.Once
+	err  error
+
+	dims  int  // of the model's vectors
+	empty bool // the collection was made by this run
+}
+
+func (c *check) upstreams() error {
+	c.once.Do(func() { c.err = c.look() })
+	return c.err
+}
+
+// dimensions of the vectors; set once upstreams has returned nil.
+func (c *check) dimensions() int { return c.dims }
+
+// emptyCollection holds when nothing can have been there before this run.
+func (c *check) emptyCollection() bool { return c.empty }
+
+// look goes from the cheapest question to the dearest.
+func (c *check) look() error {
+	if err := c.bucket(); err != nil {
+		return err
+	}
+	found, err := c.collection()
+	if err != nil {
+		return err
+	}
+	if c.dims, err = c.model(); err != nil {
+		return err
+	}
+	want := rows.NewRecord(c.run.Model, c.dims)
+	if found == nil {
+		c.empty = true
+		return c.makeCollection(want)
+	}
+	if err := rows.Misfit(found, want); err != nil {
+		return c.misfit(upstreamMilvus, fmt.Errorf("collection %q: %w; choose another with --collection", c.run.Collection, err))
+	}
+	return c.load(found)
+}
+
+// misfit ends the run: upstreams that work do not fit together.
+func (c *check) misfit(up upstream, err error) error {
+	c.run.end.with(&StopError{Kind: StopConfiguration, Upstream: up.name, Err: err})
+	return deferral("check", string(StopConfiguration), err)
+}
+
+func (c *check) bucket() error {
+	r := c.run
+	err := r.objects.do(r.ctx, func() error {
+		_, err := r.ObjectGuard.HeadBucket(r.ctx, r.Objects, &s3.HeadBucketInput{Bucket: aws.String(r.Bucket)})
+		return err
+	})
+	if statusOf(err) != http.StatusNotFound {
+		return r.beforeFirst(upstreamS3, err)
+	}
+	if !r.CreateBucket {
+		return c.misfit(upstreamS3, fmt.Errorf("bucket %q does not exist; make it, or let --create-bucket do so", r.Bucket))
+	}
+	err = r.objects.do(r.ctx, func() error {
+		_, err := r.ObjectGuard.CreateBucket(r.ctx, r.Objects, &s3.CreateBucketInput{Bucket: aws.String(r.Bucket)})
+		return err
+	})
+	return r.beforeFirst(upstreamS3, err)
+}
+
+// collection describes the collection; nil means that there is none.
+func (c *check) collection() (*entity.Collection, error) {
+	r := c.run
+	var there bool
+	err := r.vectors.do(r.ctx, func() (err error) {
+		there, err = r.VectorGuard.HasCollection(r.ctx, r.Vectors, r.Collection)
+		return err
+	})
+	if err != nil || !there {
+		return nil, r.beforeFirst(upstreamMilvus, err)
+	}
+	var found *entity.Collection
+	err = r.vectors.do(r.ctx, func() (err error) {
+		found, err = r.VectorGuard.DescribeCollection(r.ctx, r.Vectors, r.Collection)
+		return err
+	})
+	return found, r.beforeFirst(upstreamMilvus, err)
+}
+
+// model asks for one embedding and gives its dimensions.
+func (c *check) model() (int, error) {
+	r := c.run
+	vector, err := r.embed.canary()
+	if err != nil {
+		return 0, r.beforeFirst(upstreamLLM, err)
+	}
+	if r.Dimensions != 0 && len(vector) != r.Dimensions {
+		return 0, c.misfit(upstreamLLM, fmt.Errorf("model %q gives %d dimensions, not %d", r.Model, len(vector), r.Dimensions))
+	}
+	return len(vector), nil
+}
+
+func (c *check) makeCollection(want rows.Record) error {
+	r := c.run
+	schema, err := rows.Schema(r.Collection, want)
+	if err != nil {
+		return err
+	}
+	index, err := entity.NewIndexAUTOINDEX(entity.COSINE)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error {
+			return r.VectorGuard.CreateCollection(r.ctx, r.Vectors, schema, entity.DefaultShardNumber)
+		},
+		func() error {
+			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Vector, index, false)
+		},
+		func() error { return r.VectorGuard.LoadCollection(r.ctx, r.Vectors, r.Collection, false) },
+	} {
+		if err := r.beforeFirst(upstreamMilvus, r.vectors.do(r.ctx, step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load makes sure that a collection that exists answers queries. One that an
+// earlier run made and had no time to index is mended.
+func (c *check) load(found *entity.Collection) error {
+	r := c.run
+	if found.Loaded {
+		return nil
+	}
+	load := func() error { return r.VectorGuard.LoadCollection(r.ctx, r.Vectors, r.Collection, false) }
+	var indexes []entity.Index
+	err := r.vectors.do(r.ctx, func() (err error) {
+		indexes, err = r.VectorGuard.DescribeIndex(r.ctx, r.Vectors, r.Collection, rows.Vector)
+		return err
+	})
+	if err != nil && !errors.Is(err, errStopped) {
+		indexes = nil // it says "index not found" as an error
+	}
+	if len(indexes) == 0 {
+		index, err := entity.NewIndexAUTOINDEX(entity.COSINE)
+		if err != nil {
+			return err
+		}
+		err = r.vectors.do(r.ctx, func() error {
+			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Vector, index, false)
+		})
+		if err := r.beforeFirst(upstreamMilvus, err); err != nil {
+			return err
+		}
+	}
+	return r.beforeFirst(upstreamMilvus, r.vectors.do(r.ctx, load))
+}
+
+// embeddingRequest asks for the vectors of texts. Strings and floats are what
+// every server takes.
+func (p *Pipeline) embeddingRequest(texts ...string) openai.EmbeddingRequestStrings {
+	return openai.EmbeddingRequestStrings{
+		Input: texts, Model: openai.EmbeddingModel(p.Model),
+		EncodingFormat: openai.EmbeddingEncodingFormatFloat, Dimensions: p.Dimensions,
+	}
+}

@@ -1,0 +1,370 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/vectorstore"
+)
+
+const (
+	// writeRows and writeBytes bound one upsert, well below Milvus's limit of
+	// 64 MB for a message.
+	writeRows  = 1000
+	writeBytes = 16 << 20
+	// deleteKeys bounds one deletion by primary key.
+	deleteKeys = 1000
+)
+
+// commit takes a group of parts into the vector store. The order is what makes
+// a kill at any instant harmless: new rows, then the commit marks, then
+// verification, then the stale rows, then the journal.
+func (r *run) commit(group []*part) {
+	r.listExisting(group)
+	fresh := r.fresh(group)
+	r.fillVectors(fresh)
+	r.write(slices.DeleteFunc(slices.Clone(fresh), func(w writing) bool { return w.row.IsMark() }))
+	for _, p := range group {
+		p.doc.written.Done()
+	}
+	ending := r.endings(group)
+	r.write(slices.DeleteFunc(fresh, func(w writing) bool { return !w.row.IsMark() }))
+	r.removeStale(r.verify(ending))
+	r.record(ending)
+}
+
+// listExisting finds the rows that the store holds of the documents that begin
+// in this group, and waits for the groups that list the others.
+func (r *run) listExisting(group []*part) {
+	var begin []*document
+	for _, p := range group {
+		if p.first {
+			begin = append(begin, p.doc)
+		}
+	}
+	if len(begin) > 0 && !r.check.emptyCollection() {
+		err := r.readRows(begin, []string{rows.ID, rows.Doc, rows.TextSHA}, func(d *document, row rows.Row) {
+			d.existing[row.ID] = true
+			d.byText[row.TextSHA] = row.ID
+		})
+		failAll(begin, err)
+	}
+	for _, d := range begin {
+		close(d.listed)
+	}
+	for _, p := range group {
+		<-p.doc.listed
+	}
+}
+
+func failAll(documents []*document, err error) {
+	if err == nil {
+		return
+	}
+	for _, d := range documents {
+		d.fail(err)
+	}
+}
+
+// readRows reads all rows of the documents at Strong consistency.
+func (r *run) readRows(documents []*document, fields []string, take func(*document, rows.Row)) error {
+	byHash := make(map[string]*document, len(documents))
+	hashes := make([]string, 0, len(documents))
+	for _, d := range documents {
+		hash := rows.DocumentHash(d.id)
+		byHash[hash], hashes = d, append(hashes, hash)
+	}
+	list, err := r.query(vectorstore.In(rows.Doc, hashes), fields)
+	if err != nil {
+		return err
+	}
+	for _, row := range list {
+		if d := byHash[row.Doc]; d != nil {
+			take(d, row)
+		}
+	}
+	return nil
+}
+
+func (r *run) query(expr string, fields []string) ([]rows.Row, error) {
+	var answer client.ResultSet
+	err := r.vectors.do(r.ctx, func() (err error) {
+		answer, err = r.VectorGuard.Query(r.ctx, r.Vectors, r.Collection, nil, expr, fields,
+			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		return err
+	})
+	if err != nil {
+		return nil, r.blame(upstreamMilvus, "store", err)
+	}
+	list, err := rows.Read(answer)
+	if err != nil {
+		return nil, r.blame(upstreamMilvus, "store", err)
+	}
+	return list, nil
+}
+
+// writing is a row on its way into the store.
+type writing struct {
+	doc *document
+	row *pending
+}
+
+// fresh are the rows of the group that the store does not hold.
+func (r *run) fresh(group []*part) []writing {
+	var list []writing
+	for _, p := range group {
+		if p.doc.failure() != nil {
+			continue
+		}
+		for _, row := range p.rows {
+			if !p.doc.existing[row.ID] {
+				list = append(list, writing{doc: p.doc, row: row})
+			}
+		}
+	}
+	return list
+}
+
+// fillVectors gives each row its vector, from the rows of the version before
+// where the text is the same, else from the embedder. A text that has none
+// fails its document.
+func (r *run) fillVectors(list []writing) {
+	r.reuse(list)
+	texts := map[string]text{}
+	for _, w := range list {
+		if w.row.Vector == nil && w.doc.failure() == nil {
+			texts[w.row.TextSHA] = text{hash: w.row.TextSHA, text: w.row.embed, tokens: w.row.tokens}
+		}
+	}
+	answers := r.embed.vectors(texts)
+	for _, w := range list {
+		if w.row.Vector != nil {
+			continue
+		}
+		answer := answers[w.row.TextSHA]
+		w.row.Vector = answer.vector
+		switch {
+		case answer.err != nil:
+			w.doc.fail(answer.err)
+		case answer.sent:
+			w.doc.mu.Lock()
+			w.doc.embedded++
+			w.doc.mu.Unlock()
+		}
+	}
+}
+
+// reuse reads back the vectors of rows with the same text. A read that fails
+// costs embeddings at most, unless it ends the run.
+func (r *run) reuse(list []writing) {
+	wanted := map[string][]writing{} // by id of the row that has the vector
+	var ids []string
+	for _, w := range list {
+		id, ok := w.doc.byText[w.row.TextSHA]
+		if !ok {
+			continue
+		}
+		if wanted[id] == nil {
+			ids = append(ids, id)
+		}
+		wanted[id] = append(wanted[id], w)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	found, err := r.query(vectorstore.In(rows.ID, ids), []string{rows.ID, rows.Vector})
+	if err != nil {
+		for _, same := range wanted {
+			for _, w := range same {
+				w.doc.fail(err)
+			}
+		}
+		return
+	}
+	for _, row := range found {
+		for _, w := range wanted[row.ID] {
+			w.row.Vector = row.Vector
+		}
+	}
+}
+
+// write upserts rows, in calls of bounded size. Rows of documents that have
+// failed are left out.
+func (r *run) write(list []writing) {
+	list = slices.DeleteFunc(list, func(w writing) bool { return w.doc.failure() != nil || w.row.Vector == nil })
+	for len(list) > 0 {
+		n, bytes := 0, 0
+		for n < len(list) && n < writeRows && (n == 0 || bytes < writeBytes) {
+			bytes += len(list[n].row.Text) + 4*len(list[n].row.Vector)
+			n++
+		}
+		r.writeBatch(list[:n])
+		list = list[n:]
+	}
+}
+
+func (r *run) writeBatch(batch []writing) {
+	err := r.upsert(batch)
+	if err == nil {
+		return
+	}
+	if isRefusal(err) && batch[0].doc != batch[len(batch)-1].doc {
+		r.writeApart(batch)
+		return
+	}
+	for _, w := range batch {
+		w.doc.fail(err)
+	}
+}
+
+// writeApart writes a refused batch document by document, so that the one to
+// blame fails alone.
+func (r *run) writeApart(batch []writing) {
+	for len(batch) > 0 {
+		n := 1
+		for n < len(batch) && batch[n].doc == batch[0].doc {
+			n++
+		}
+		r.writeBatch(batch[:n:n])
+		batch = batch[n:]
+	}
+}
+
+func (r *run) upsert(batch []writing) error {
+	list := make([]*rows.Row, len(batch))
+	for i, w := range batch {
+		list[i] = &w.row.Row
+	}
+	err := r.vectors.do(r.ctx, func() error {
+		_, err := r.VectorGuard.Upsert(r.ctx, r.Vectors, r.Collection, "", rows.Columns(list, r.check.dimensions())...)
+		return err
+	})
+	return r.blame(upstreamMilvus, "store", err)
+}
+
+// endings are the documents whose last part is in this group. Each waits for
+// its other parts, which are in groups before this one. A document that has
+// failed is settled here.
+func (r *run) endings(group []*part) []*document {
+	var list []*document
+	for _, p := range group {
+		if !p.last {
+			continue
+		}
+		p.doc.written.Wait()
+		if err := p.doc.failure(); err != nil {
+			r.settle(p.doc, err)
+			continue
+		}
+		list = append(list, p.doc)
+	}
+	return list
+}
+
+// staleRow is a row of an earlier version of a document.
+type staleRow struct {
+	doc *document
+	id  string
+}
+
+// verify reads the documents back: what is missing fails its document, what is
+// there beyond this version is returned as stale. A document that was complete
+// already and had nothing stale needs no look.
+func (r *run) verify(documents []*document) (stale []staleRow) {
+	var look []*document
+	for _, d := range documents {
+		if d.failure() == nil && !d.sameAsBefore() {
+			look = append(look, d)
+		}
+	}
+	if len(look) == 0 {
+		return nil
+	}
+	there := map[*document]int{}
+	err := r.readRows(look, []string{rows.ID, rows.Doc}, func(d *document, row rows.Row) {
+		if d.ids[row.ID] {
+			there[d]++
+			return
+		}
+		stale = append(stale, staleRow{doc: d, id: row.ID})
+	})
+	if err != nil {
+		failAll(look, err)
+		return nil
+	}
+	for _, d := range look {
+		if there[d] != len(d.ids) {
+			d.fail(deferral("verify", "incomplete", fmt.Errorf("the vector store holds %d of the %d chunks that it took; run again", there[d], len(d.ids))))
+		}
+	}
+	return slices.DeleteFunc(stale, func(s staleRow) bool { return s.doc.failure() != nil })
+}
+
+// sameAsBefore holds when the store had exactly the rows of this version.
+func (d *document) sameAsBefore() bool {
+	if len(d.ids) != len(d.existing) {
+		return false
+	}
+	for id := range d.ids {
+		if !d.existing[id] {
+			return false
+		}
+	}
+	return true
+}
+
+// removeStale deletes rows of earlier versions by primary key. A document whose
+// stale rows cannot be deleted now is deferred: its next run finds them again.
+func (r *run) removeStale(stale []staleRow) {
+	for batch := range slices.Chunk(stale, deleteKeys) {
+		ids := make([]string, len(batch))
+		for i, s := range batch {
+			ids[i] = s.id
+		}
+		err := r.vectors.do(r.ctx, func() error {
+			return r.VectorGuard.DeleteByPks(r.ctx, r.Vectors, r.Collection, "", entity.NewColumnVarChar(rows.ID, ids))
+		})
+		err = r.blame(upstreamMilvus, "store", err)
+		for _, s := range batch {
+			if err != nil {
+				s.doc.fail(err)
+				continue
+			}
+			s.doc.removed++
+		}
+	}
+}
+
+// record writes the complete documents of a group to the journal and settles
+// them all.
+func (r *run) record(documents []*document) {
+	var done []journal.Document
+	for _, d := range documents {
+		if d.failure() == nil {
+			done = append(done, journal.Document{ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: time.Now()})
+		}
+	}
+	if err := r.Journal.Complete(context.WithoutCancel(r.ctx), r.Destination, done...); err != nil {
+		r.fault(err)
+		failAll(documents, deferral("journal", "fault", err))
+	}
+	for _, d := range documents {
+		r.settle(d, d.failure())
+	}
+}
+
+// isRefusal reports whether an upstream would not take what it was sent,
+// whoever sends it again.
+func isRefusal(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	return ok && f.status == journal.DeadLetter && !errors.Is(err, resilience.ErrOpen)
+}

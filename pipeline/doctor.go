@@ -1,0 +1,60 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+)
+
+// Finding is what Doctor says of one upstream.
+type Finding struct {
+	Upstream string `json:"upstream"`
+	OK       bool   `json:"ok"`
+	Detail   string `json:"detail"`         // what was found, or what is wrong
+	Hint     string `json:"hint,omitempty"` // how to mend it
+	// Stop is the end that a run would come to here; nil when OK.
+	Stop *StopError `json:"-"`
+}
+
+// Doctor reaches each upstream once and says what is wrong. It writes nothing.
+func (p *Pipeline) Doctor(ctx context.Context) []Finding {
+	return []Finding{
+		p.examine(ctx, upstreamS3, func(c *check) (string, error) {
+			return fmt.Sprintf("bucket %q is there", p.Bucket), c.bucket()
+		}),
+		p.examine(ctx, upstreamMilvus, func(c *check) (string, error) {
+			found, err := c.collection()
+			if err != nil || found != nil {
+				return fmt.Sprintf("collection %q is there", p.Collection), err
+			}
+			return fmt.Sprintf("collection %q will be made by the first run", p.Collection), nil
+		}),
+		p.examine(ctx, upstreamLLM, func(c *check) (string, error) {
+			dims, err := c.model()
+			return fmt.Sprintf("model %q answers with %d dimensions", p.Model, dims), err
+		}),
+	}
+}
+
+func (p *Pipeline) examine(ctx context.Context, up upstream, look func(*check) (string, error)) Finding {
+	quiet := *p
+	quiet.CreateBucket = false
+	r := newRun(ctx, &quiet)
+	defer r.cancel(errStopped)
+	detail, err := look(r.check)
+	if err == nil {
+		return Finding{Upstream: up.name, OK: true, Detail: detail}
+	}
+	stop := r.end.reason()
+	if stop == nil {
+		stop = &StopError{Kind: StopFault, Upstream: up.name, Err: err}
+	}
+	return Finding{Upstream: up.name, Detail: stop.Err.Error(), Hint: hints[stop.Kind], Stop: stop}
+}
+
+var hints = map[StopKind]string{
+	StopDeferred:      "check that it runs and that its address is right; if it does, wait",
+	StopDenied:        "check the credentials and the quota",
+	StopConfiguration: "change the configuration as it says",
+	StopInterrupted:   "run it again and wait for the answer",
+	StopFault:         "report it",
+}

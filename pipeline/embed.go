@@ -1,0 +1,349 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	openai "github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// text is a text to embed, known by its hash.
+type text struct {
+	hash, text string
+	tokens     int
+}
+
+// answer is what became of a text.
+type answer struct {
+	vector []float32
+	sent   bool // this caller's request had it embedded
+	err    error
+}
+
+// embedder turns texts into vectors for all groups of a run. A text is sent
+// once, however many groups ask for it at the same time.
+type embedder struct {
+	run   *run
+	space string // names model and dimensions in the journal
+
+	mu      sync.Mutex
+	waiting map[string]*waiter // texts on their way, by hash
+	limits  BatchLimits        // shrinks when the server refuses a batch for its size
+
+	successes atomic.Int64
+}
+
+// waiter is a text that is on its way.
+type waiter struct {
+	done   chan struct{}
+	answer answer // set before done is closed
+}
+
+func newEmbedder(r *run) *embedder {
+	return &embedder{
+		run: r, space: fmt.Sprintf("%s/%d", r.Model, r.Dimensions),
+		waiting: map[string]*waiter{}, limits: r.Batch,
+	}
+}
+
+// vectors answers for each of the texts. It returns when the last answer is
+// there; the run's end makes the rest deferrals.
+func (e *embedder) vectors(texts map[string]text) map[string]answer {
+	answers := make(map[string]answer, len(texts))
+	mine, waiters := e.claim(texts)
+	unpaid := e.recall(mine, answers)
+	var calls sync.WaitGroup
+	for batch := range e.batches(unpaid) {
+		calls.Go(func() { e.send(batch) })
+	}
+	calls.Wait()
+	for hash, w := range waiters {
+		if _, have := answers[hash]; !have {
+			<-w.done
+			answers[hash] = w.answer
+		}
+	}
+	for _, t := range unpaid {
+		a := answers[t.hash]
+		a.sent = a.err == nil
+		answers[t.hash] = a
+	}
+	return answers
+}
+
+// claim makes this caller responsible for the texts that nobody has on the way.
+// The second result has a waiter for each of the texts.
+func (e *embedder) claim(texts map[string]text) (mine []text, all map[string]*waiter) {
+	all = make(map[string]*waiter, len(texts))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for hash, t := range texts {
+		w := e.waiting[hash]
+		if w == nil {
+			w = &waiter{done: make(chan struct{})}
+			e.waiting[hash] = w
+			mine = append(mine, t)
+		}
+		all[hash] = w
+	}
+	return mine, all
+}
+
+// finish gives a text its answer and takes it off the way.
+func (e *embedder) finish(hash string, a answer) {
+	e.mu.Lock()
+	w := e.waiting[hash]
+	delete(e.waiting, hash)
+	e.mu.Unlock()
+	w.answer = a
+	close(w.done)
+}
+
+// recall answers from the journal what was paid for before, and returns the
+// rest. A cache that cannot be read ends the run: going on would pay again.
+func (e *embedder) recall(texts []text, answers map[string]answer) (rest []text) {
+	if !e.run.KeepVectors {
+		return texts
+	}
+	hashes := make([]string, len(texts))
+	for i, t := range texts {
+		hashes[i] = t.hash
+	}
+	known, err := e.run.Journal.Vectors(e.run.ctx, e.space, hashes)
+	if err != nil {
+		e.run.fault(err)
+	}
+	for _, t := range texts {
+		vector, ok := known[t.hash]
+		if !ok {
+			rest = append(rest, t)
+			continue
+		}
+		answers[t.hash] = answer{vector: vector}
+		e.finish(t.hash, answers[t.hash])
+	}
+	return rest
+}
+
+// batches cuts texts into batches within the limits; a text that is larger than
+// a limit goes alone.
+func (e *embedder) batches(texts []text) func(yield func([]text) bool) {
+	return func(yield func([]text) bool) {
+		for len(texts) > 0 {
+			n := e.fitting(texts)
+			if !yield(texts[:n]) {
+				return
+			}
+			texts = texts[n:]
+		}
+	}
+}
+
+func (e *embedder) fitting(texts []text) int {
+	e.mu.Lock()
+	limits := e.limits
+	e.mu.Unlock()
+	n, tokens, bytes := 0, 0, 0
+	for _, t := range texts {
+		tokens += t.tokens
+		bytes += len(t.text)
+		if n > 0 && (n >= limits.Items || tokens > limits.Tokens || bytes > limits.Bytes) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// send has a batch embedded and finishes each of its texts.
+func (e *embedder) send(batch []text) {
+	before := e.successes.Load()
+	vectors, err := e.request(batch)
+	switch verdict := llm.Classify(e.run.ctx, err); {
+	case err == nil:
+		e.keep(batch, vectors)
+	case errors.Is(err, errStopped) || e.run.ctx.Err() != nil:
+		e.give(batch, deferral("embed", "stopped", errStopped))
+	case isTooLarge(err) && len(batch) > 1:
+		e.shrink(batch)
+		e.split(batch)
+	case verdict.Outcome == resilience.Throttled && e.pause(verdict.RetryAfter):
+		e.send(batch)
+	case e.run.stopFor(upstreamLLM, verdict, err) != nil:
+		e.give(batch, e.run.blame(upstreamLLM, "embed", err))
+	default:
+		e.setAside(batch, before, err)
+	}
+}
+
+func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
+	texts := make([]string, len(batch))
+	for i, t := range batch {
+		texts[i] = t.text
+	}
+	var response openai.EmbeddingResponse
+	err = e.run.llm.do(e.run.ctx, func() (err error) {
+		response, err = e.run.LLMGuard.CreateEmbeddings(e.run.ctx, e.run.Embeddings, e.run.embeddingRequest(texts...))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.successes.Add(1)
+	for _, d := range response.Data {
+		if dims := e.run.check.dims; dims != 0 && len(d.Embedding) != dims {
+			return nil, &StopError{Kind: StopConfiguration, Upstream: upstreamLLM.name, Err: fmt.Errorf(
+				"model %q gave a vector of %d dimensions after %d", e.run.Model, len(d.Embedding), dims)}
+		}
+		vectors = append(vectors, d.Embedding)
+	}
+	return vectors, nil
+}
+
+// canary has one harmless text embedded.
+func (e *embedder) canary() ([]float32, error) {
+	vectors, err := e.request([]text{{text: canaryText}})
+	if err != nil {
+		return nil, err
+	}
+	return vectors[0], nil
+}
+
+// keep remembers the vectors of a batch before anything else can happen to
+// them, and hands them out.
+func (e *embedder) keep(batch []text, vectors [][]float32) {
+	if e.run.KeepVectors {
+		paid := make(map[string][]float32, len(batch))
+		for i, t := range batch {
+			paid[t.hash] = vectors[i]
+		}
+		if err := e.run.Journal.KeepVectors(context.WithoutCancel(e.run.ctx), e.space, paid); err != nil {
+			e.run.fault(err)
+		}
+	}
+	for i, t := range batch {
+		e.finish(t.hash, answer{vector: vectors[i]})
+	}
+}
+
+func (e *embedder) give(batch []text, err error) {
+	for _, t := range batch {
+		e.finish(t.hash, answer{err: err})
+	}
+}
+
+// split sends the halves of a batch one after the other.
+func (e *embedder) split(batch []text) {
+	half := len(batch) / 2
+	e.send(batch[:half:half])
+	e.send(batch[half:])
+}
+
+// isTooLarge recognises the ways in which servers say that a batch is too
+// large. Only the text of the message tells some of them from other refusals.
+func isTooLarge(err error) bool {
+	switch statusOfLLM(err) {
+	case http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
+		return true
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		message := strings.ToLower(err.Error())
+		for _, sign := range []string{"too many tokens", "too many inputs", "batch size", "maximum context length", "max_tokens_per_request", "too large"} {
+			if strings.Contains(message, sign) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// shrink remembers that a batch of this size was too large.
+func (e *embedder) shrink(batch []text) {
+	tokens, bytes := 0, 0
+	for _, t := range batch {
+		tokens += t.tokens
+		bytes += len(t.text)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.limits.Items = max(1, min(e.limits.Items, len(batch)/2))
+	e.limits.Tokens = max(1, min(e.limits.Tokens, tokens/2))
+	e.limits.Bytes = max(1, min(e.limits.Bytes, bytes/2))
+	e.run.Logger.Info("smaller batches for embeddings", "items", e.limits.Items, "tokens", e.limits.Tokens, "bytes", e.limits.Bytes)
+}
+
+// pause waits out a rate limit that says how long it lasts. This is pacing: the
+// server said when the request is welcome.
+func (e *embedder) pause(after time.Duration) bool {
+	if after <= 0 || after > e.run.MaxPause {
+		return false
+	}
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-e.run.end.done:
+		return false
+	case <-e.run.ctx.Done():
+		return false
+	}
+}
+
+// setAside handles a batch that failed on its own. Nothing is concluded until
+// another request has succeeded after it: only then is the fault in the batch,
+// and it is halved until the one text is found that the server cannot stand.
+func (e *embedder) setAside(batch []text, before int64, cause error) {
+	for e.successes.Load() == before {
+		if err := e.probe(cause); err != nil {
+			e.give(batch, err)
+			return
+		}
+	}
+	if len(batch) == 1 {
+		e.give(batch, deadLetter("embed", "refused by upstream", fmt.Errorf("the model cannot embed a chunk of it: %w", cause)))
+		return
+	}
+	e.split(batch)
+}
+
+// probe sends the canary. An error that the canary gets too is no fault of the
+// batch: a refusal ends the run as a misfit, and a failure leaves it to the
+// breaker, whose refusal ends the run after FailMax of them.
+func (e *embedder) probe(cause error) error {
+	_, err := e.canary()
+	if err == nil {
+		return nil
+	}
+	verdict := llm.Classify(e.run.ctx, err)
+	switch {
+	case errors.Is(err, errStopped) || e.run.ctx.Err() != nil:
+		return deferral("embed", "stopped", errStopped)
+	case verdict.Outcome == resilience.Throttled && e.pause(verdict.RetryAfter):
+		return nil
+	case e.run.stopFor(upstreamLLM, verdict, err) != nil:
+		return e.run.blame(upstreamLLM, "embed", err)
+	case verdict.Outcome == resilience.Failure:
+		return e.failedProbe(err)
+	}
+	e.run.end.with(&StopError{Kind: StopConfiguration, Upstream: upstreamLLM.name, Err: cause})
+	return deferral("embed", string(StopConfiguration), cause)
+}
+
+// failedProbe goes on probing only under a breaker that counts the streak and
+// so ends it.
+func (e *embedder) failedProbe(err error) error {
+	if e.run.llm.breaker.Snapshot().FailMax > 0 {
+		return nil
+	}
+	e.run.end.with(e.run.later(upstreamLLM, 0, err))
+	return deferral("embed", "upstream failed", err)
+}

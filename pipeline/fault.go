@@ -1,0 +1,125 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/aws/smithy-go"
+	openai "github.com/sashabaranov/go-openai"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/vectorstore"
+)
+
+// upstream is one of the three, as the run sees it.
+type upstream struct {
+	name     string
+	classify resilience.Classifier
+	breaker  func(*run) *resilience.Breaker
+	misfit   func(error) bool // the error says that the configuration does not fit
+}
+
+var (
+	upstreamS3     = upstream{"s3", objectstore.Classify, func(r *run) *resilience.Breaker { return r.objects.breaker }, noBucket}
+	upstreamMilvus = upstream{"milvus", vectorstore.Classify, func(r *run) *resilience.Breaker { return r.vectors.breaker }, noCollection}
+	upstreamLLM    = upstream{"llm", llm.Classify, func(r *run) *resilience.Breaker { return r.llm.breaker }, noModel}
+)
+
+func noBucket(err error) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && (api.ErrorCode() == "NoSuchBucket" || api.ErrorCode() == "PermanentRedirect")
+}
+
+func noCollection(err error) bool { return status.Code(err) == codes.NotFound }
+
+// noModel holds for a server that does not know the model or the address.
+func noModel(err error) bool { return statusOfLLM(err) == http.StatusNotFound }
+
+// statusOfLLM is the HTTP status of an answer, 0 if there was none.
+func statusOfLLM(err error) int {
+	if answer, ok := errors.AsType[*openai.RequestError](err); ok && answer.HTTPStatusCode != 0 {
+		return answer.HTTPStatusCode
+	}
+	if answer, ok := errors.AsType[*openai.APIError](err); ok {
+		return answer.HTTPStatusCode
+	}
+	return 0
+}
+
+// blame decides what the error of a call means: it ends the run where going on
+// makes no sense, and returns what it means for the document that the call was
+// for. The error of a step that did not run comes back as a deferral.
+func (r *run) blame(up upstream, stage string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	if errors.Is(err, errStopped) || r.ctx.Err() != nil {
+		return deferral(stage, "stopped", err)
+	}
+	verdict := up.classify(r.ctx, err)
+	if stop := r.stopFor(up, verdict, err); stop != nil {
+		r.end.with(stop)
+		return deferral(stage, string(stop.Kind), err)
+	}
+	if verdict.Outcome == resilience.Failure {
+		return deferral(stage, "upstream failed", err)
+	}
+	return deadLetter(stage, "refused by upstream", err)
+}
+
+// stopFor is the end of the run that an error calls for, nil for one that
+// concerns the call alone.
+func (r *run) stopFor(up upstream, verdict resilience.Verdict, err error) *StopError {
+	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
+		return &StopError{Kind: StopDeferred, Upstream: open.Upstream(), RetryAt: open.RetryAt(), Err: err}
+	}
+	if stop, ok := errors.AsType[*StopError](err); ok {
+		return stop
+	}
+	_, stopped := errors.AsType[*resilience.DeniedError](err)
+	switch {
+	case stopped || verdict.Outcome == resilience.Denied:
+		return &StopError{Kind: StopDenied, Upstream: up.name, Err: err}
+	case verdict.Outcome == resilience.Throttled:
+		return r.later(up, verdict.RetryAfter, err)
+	case up.misfit(err):
+		return &StopError{Kind: StopConfiguration, Upstream: up.name, Err: err}
+	}
+	return nil
+}
+
+// later is a deferral until the upstream said, or until its breaker would
+// probe.
+func (r *run) later(up upstream, after time.Duration, err error) *StopError {
+	if after <= 0 {
+		after = up.breaker(r).Config().ResetTimeout
+	}
+	return &StopError{Kind: StopDeferred, Upstream: up.name, RetryAt: time.Now().Add(after), Err: err}
+}
+
+// beforeFirst is blame for the calls that check the upstreams before the first
+// use: any failure ends the run, since no work has been paid for yet.
+func (r *run) beforeFirst(up upstream, err error) error {
+	if err == nil {
+		return nil
+	}
+	blamed := r.blame(up, "check", err)
+	if r.end.over() {
+		return blamed
+	}
+	if up.classify(r.ctx, err).Outcome == resilience.Failure || errors.Is(err, context.DeadlineExceeded) {
+		r.end.with(r.later(up, 0, err))
+	} else {
+		r.end.with(&StopError{Kind: StopConfiguration, Upstream: up.name, Err: err})
+	}
+	return deferral("check", "stopped", err)
+}

@@ -1,0 +1,278 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// committers is how many groups are committed at the same time: while one
+// waits for vectors, another is written and a third verified.
+const committers = 3
+
+// Run ingests the documents that are not complete yet. An error that the
+// sequence yields becomes a dead letter of stage "list".
+//
+// The error is nil when every document was looked at, dead letters or not, and
+// a [*StopError] when the run ended early: by an open breaker, a refused
+// credential, a configuration that does not fit, or the end of ctx. Everything
+// that was done until then is kept. A [*ConfigError] says that a field which Run
+// needs is missing.
+func (p *Pipeline) Run(ctx context.Context, documents iter.Seq2[source.Item, error]) (Summary, error) {
+	if err := p.checkRun(); err != nil {
+		return Summary{}, err
+	}
+	start := time.Now()
+	r := newRun(ctx, p)
+	r.execute(documents)
+	r.summary.Elapsed = time.Since(start)
+	r.summary.Breakers = r.breakers()
+	stop := cmp.Or(r.end.reason(), r.unfinished())
+	if stop != nil {
+		r.summary.Stopped = stop.stop()
+	}
+	if !p.DryRun {
+		stop = r.keepSummary(ctx, stop)
+	}
+	if stop == nil {
+		return r.summary, nil
+	}
+	return r.summary, stop
+}
+
+// breakers gives the state of the three breakers.
+func (r *run) breakers() map[string]string {
+	states := map[string]string{}
+	for _, g := range []*gate{r.objects, r.vectors, r.llm} {
+		states[g.breaker.Name()] = g.breaker.State().String()
+	}
+	return states
+}
+
+// unfinished is the stop of a run that went through and left documents behind.
+func (r *run) unfinished() *StopError {
+	if r.summary.Deferred == 0 {
+		return nil
+	}
+	return &StopError{
+		Kind: StopDeferred, RetryAt: time.Now().Add(r.llm.breaker.Config().ResetTimeout),
+		Err: fmt.Errorf("%d documents were deferred", r.summary.Deferred),
+	}
+}
+
+// keepSummary leaves the summary for the next look at the journal.
+func (r *run) keepSummary(ctx context.Context, stop *StopError) *StopError {
+	err := r.Journal.EndRun(context.WithoutCancel(ctx), r.Destination, time.Now(), r.summary)
+	if err != nil && stop == nil {
+		return &StopError{Kind: StopFault, Err: err}
+	}
+	return stop
+}
+
+// run is one Run: one task for the breakers.
+type run struct {
+	*Pipeline
+	// ctx is what upstreams are called with. It outlives the caller's context
+	// by the grace period, so that answers in flight are kept.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	end    *ending
+
+	objects, vectors, llm *gate
+	check                 *check
+	embed                 *embedder
+
+	settled chan Document
+	summary Summary // belongs to the reporter until execute returns
+}
+
+func newRun(ctx context.Context, p *Pipeline) *run {
+	end := &ending{done: make(chan struct{})}
+	r := &run{Pipeline: p, end: end, settled: make(chan Document), summary: Summary{Destination: p.Destination}}
+	r.ctx, r.cancel = context.WithCancelCause(resilience.WithTask(context.WithoutCancel(ctx), taskID()))
+	context.AfterFunc(ctx, func() { r.interrupt(context.Cause(ctx)) })
+	r.objects = newGate(breakerOf(p.ObjectGuard.Breaker, resilience.S3), p.Concurrency, end.done)
+	r.vectors = newGate(breakerOf(p.VectorGuard.Breaker, resilience.Milvus), p.Concurrency, end.done)
+	r.llm = newGate(breakerOf(p.LLMGuard.Breaker, resilience.LLM), p.Concurrency, end.done)
+	r.check = &check{run: r}
+	r.embed = newEmbedder(r)
+	return r
+}
+
+func breakerOf(own, singleton *resilience.Breaker) *resilience.Breaker {
+	if own != nil {
+		return own
+	}
+	return singleton
+}
+
+func taskID() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	return "ingest-" + hex.EncodeToString(id[:])
+}
+
+// interrupt ends the run at the caller's wish; what is in flight has the grace
+// period to come back.
+func (r *run) interrupt(cause error) {
+	r.end.with(&StopError{Kind: StopInterrupted, Err: cause})
+	timer := time.AfterFunc(max(r.Grace, 0), func() { r.cancel(cause) })
+	context.AfterFunc(r.ctx, func() { timer.Stop() })
+}
+
+// ending is how a run ends early: once, for one reason.
+type ending struct {
+	done chan struct{} // closed by the first reason
+
+	mu   sync.Mutex
+	stop *StopError
+}
+
+// rank orders reasons by what an operator must know first.
+var rank = map[StopKind]int{StopDeferred: 1, StopDenied: 2, StopConfiguration: 3, StopFault: 4, StopInterrupted: 5}
+
+// with ends the run. Of several reasons the gravest stays.
+func (e *ending) with(stop *StopError) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop == nil {
+		close(e.done)
+	}
+	if e.stop == nil || rank[stop.Kind] > rank[e.stop.Kind] {
+		e.stop = stop
+	}
+}
+
+func (e *ending) reason() *StopError {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stop
+}
+
+func (e *ending) over() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// fault ends the run because something here failed.
+func (r *run) fault(err error) {
+	r.end.with(&StopError{Kind: StopFault, Err: err})
+}
+
+// execute moves the documents through: one lister, several readers that parse,
+// one assembler that makes groups, several committers. Each channel is bounded,
+// so a slow upstream slows the readers.
+func (r *run) execute(documents iter.Seq2[source.Item, error]) {
+	defer r.cancel(errStopped)
+	items := make(chan source.Item)
+	parts := make(chan *part)
+	groups := make(chan []*part)
+	reported := make(chan struct{})
+	go func() { r.report(); close(reported) }()
+
+	var readers, commits sync.WaitGroup
+	go func() { r.list(documents, items); close(items) }()
+	for range max(r.Concurrency, runtime.GOMAXPROCS(0)) {
+		readers.Go(func() {
+			for item := range items {
+				r.prepare(item, parts)
+			}
+		})
+	}
+	go func() { readers.Wait(); close(parts) }()
+	go func() { assemble(parts, groups); close(groups) }()
+	for range committers {
+		commits.Go(func() {
+			for group := range groups {
+				r.commit(group)
+			}
+		})
+	}
+	commits.Wait()
+	close(r.settled)
+	<-reported
+}
+
+// list feeds the readers until the documents or the run end.
+func (r *run) list(documents iter.Seq2[source.Item, error], items chan<- source.Item) {
+	for item, err := range documents {
+		if err != nil {
+			r.listFailed(err)
+			continue
+		}
+		select {
+		case items <- item:
+		case <-r.end.done:
+			return
+		}
+		if r.end.over() {
+			return
+		}
+	}
+}
+
+// listFailed reports what could not be listed, unless the listing only noticed
+// that the run is over.
+func (r *run) listFailed(err error) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	d := newDocument("(listing)")
+	if listing, ok := errors.AsType[*source.Error](err); ok {
+		d.id = listing.Path
+	}
+	d.unlisted = true
+	r.settle(d, deadLetter("list", "unreadable", err))
+}
+
+// report counts the documents and hands them to the caller, one at a time.
+func (r *run) report() {
+	for d := range r.settled {
+		r.summary.add(d)
+		r.Report(d)
+	}
+}
+
+// settle ends a document: err is nil when it is ingested, and else a failure.
+// What failed is written to the journal before it is reported.
+func (r *run) settle(d *document, err error) {
+	if err == nil {
+		r.settled <- d.report(Ingested)
+		return
+	}
+	f := asFailure(d.stage, err)
+	report := d.report(DeadLetter)
+	if f.status == journal.Deferred {
+		report.Result = Deferred
+	}
+	report.Stage, report.Kind, report.Reason = f.stage, f.kind, f.err.Error()
+	if !r.DryRun && !d.unlisted {
+		r.keepProblem(d, f)
+	}
+	r.settled <- report
+}
+
+func (r *run) keepProblem(d *document, f *failure) {
+	err := r.Journal.Fail(context.WithoutCancel(r.ctx), r.Destination, journal.Problem{
+		ID: d.id, SHA: d.sha, Policy: d.policy, Status: f.status,
+		Stage: f.stage, Kind: f.kind, Reason: f.err.Error(), At: time.Now(),
+	})
+	if err != nil {
+		r.fault(fmt.Errorf("recording %s: %w", d.id, err))
+	}
+}
