@@ -1,0 +1,204 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// Classify says what an error of the SDK's client, or of this package, means for the breaker:
+//
+//   - the caller cancelled its own context: ignored
+//   - the request was wrong before it left, or the refusal came from another breaker: ignored
+//   - 401, 402, 403, and 429 for a spent quota or an unpaid bill: denied
+//   - 429 otherwise, and 503 and 529 that name a time to wait: throttled
+//   - 408 and 5xx: failure; any other 4xx: ignored
+//   - connections, deadlines whoever set them, answers that cannot be read, *[ContractError], and all else: failure
+//
+// An error event in a stream has no status; its type and code are read as if it had the one that they stand for.
+// The doors know the server's Retry-After too; Classify alone, given an error, does not, and leaves RetryAfter zero.
+func Classify(callerCtx context.Context, err error) resilience.Verdict {
+	return verdict(callerCtx, err, nil)
+}
+
+func verdict(callerCtx context.Context, err error, wait *wait) resilience.Verdict {
+	if callerLeft(callerCtx, err) || neverLeft(err) {
+		return resilience.Verdict{Outcome: resilience.Ignored}
+	}
+	answer, ok := answerOf(err)
+	if !ok {
+		return resilience.Verdict{Outcome: resilience.Failure}
+	}
+	after, told := wait.get()
+	outcome := answer.outcome(told)
+	if outcome != resilience.Throttled {
+		after = 0
+	}
+	return resilience.Verdict{Outcome: outcome, RetryAfter: after}
+}
+
+// callerLeft is true for the error of the caller's own cancellation alone. The HTTP client gives the cause of it where
+// there is one.
+func callerLeft(callerCtx context.Context, err error) bool {
+	return errors.Is(callerCtx.Err(), context.Canceled) &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(callerCtx)))
+}
+
+// wrongRequests are the SDK's refusals to send.
+var wrongRequests = []error{
+	openai.ErrChatCompletionInvalidModel, openai.ErrChatCompletionStreamNotSupported, openai.ErrContentFieldsMisused,
+	openai.ErrReasoningEffortUnsupported, openai.ErrReasoningToolsRequireResponses, openai.ErrReasoningSamplingUnsupported,
+	openai.ErrReasoningModelMaxTokensDeprecated, openai.ErrReasoningModelLimitationsLogprobs,
+	openai.ErrReasoningModelLimitationsOther, openai.ErrO1MaxTokensDeprecated, openai.ErrO1BetaLimitationsMessageTypes,
+	openai.ErrO1BetaLimitationsTools, openai.ErrO1BetaLimitationsLogprobs, openai.ErrO1BetaLimitationsOther,
+}
+
+// neverLeft is true for errors from before the request was sent: the SDK's checks, values that JSON cannot hold, a
+// URL that cannot be read, and the refusal of a breaker further in.
+func neverLeft(err error) bool {
+	for _, target := range wrongRequests {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	var marshal *json.MarshalerError
+	var value *json.UnsupportedValueError
+	var kind *json.UnsupportedTypeError
+	var parse *url.Error
+	var denied *resilience.DeniedError
+	return errors.As(err, &marshal) || errors.As(err, &value) || errors.As(err, &kind) ||
+		errors.As(err, &parse) && parse.Op == "parse" ||
+		errors.Is(err, resilience.ErrOpen) || errors.As(err, &denied)
+}
+
+// answer is what an error says that came from the server.
+type answer struct {
+	status int
+	words  []string // code and type
+}
+
+// answerOf looks for a RequestError first: a body {"error":"text"} gives one that wraps an APIError without a status.
+func answerOf(err error) (answer, bool) {
+	var request *openai.RequestError
+	var api *openai.APIError
+	isRequest, isAPI := errors.As(err, &request), errors.As(err, &api)
+	switch {
+	case isRequest:
+		return answer{status: request.HTTPStatusCode}, true
+	case isAPI:
+		return answer{status: api.HTTPStatusCode, words: []string{code(api.Code), strings.ToLower(api.Type)}}.guessed(), true
+	}
+	return answer{}, false
+}
+
+func code(c any) string {
+	if c == nil {
+		return ""
+	}
+	return strings.ToLower(fmt.Sprint(c))
+}
+
+// meanings are the statuses that codes and types of error events stand for.
+var meanings = []struct {
+	status int
+	words  []string
+}{
+	{http.StatusTooManyRequests, append([]string{"rate_limit_exceeded", "rate_limit_error", "tokens", "requests", "429"}, quota...)},
+	{http.StatusUnauthorized, []string{"invalid_api_key", "authentication_error", "401", "403", "permission_error"}},
+	{http.StatusBadRequest, []string{"invalid_request_error", "context_length_exceeded", "content_filter", "400", "404", "413", "422"}},
+}
+
+// guessed gives an error event its status; what it does not know is the server's fault.
+func (a answer) guessed() answer {
+	if a.status != 0 {
+		return a
+	}
+	a.status = http.StatusInternalServerError
+	for _, m := range meanings {
+		if a.says(m.words) {
+			a.status = m.status
+			break
+		}
+	}
+	return a
+}
+
+// quota are the codes of a 429 that no waiting mends.
+var quota = []string{
+	"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "access_terminated",
+	"credit_balance_too_low", "payment_required",
+}
+
+func (a answer) says(words []string) bool {
+	for _, word := range a.words {
+		if slices.Contains(words, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome is the table of Classify. told says that the server named a time to wait.
+func (a answer) outcome(told bool) resilience.Outcome {
+	const overloaded = 529 // not in net/http, sent by some providers
+	switch {
+	case a.status == http.StatusUnauthorized, a.status == http.StatusPaymentRequired, a.status == http.StatusForbidden:
+		return resilience.Denied
+	case a.status == http.StatusTooManyRequests && a.says(quota):
+		return resilience.Denied
+	case a.status == http.StatusTooManyRequests:
+		return resilience.Throttled
+	case (a.status == http.StatusServiceUnavailable || a.status == overloaded) && told:
+		return resilience.Throttled
+	case a.status == http.StatusRequestTimeout, a.status < http.StatusBadRequest, a.status >= http.StatusInternalServerError:
+		return resilience.Failure
+	}
+	return resilience.Ignored
+}
+
+// errorType names an error for traces: the status where there is one.
+func errorType(err error) string {
+	if a, ok := answerOf(err); ok {
+		return fmt.Sprint(a.status)
+	}
+	var contract *ContractError
+	switch {
+	case errors.As(err, &contract):
+		return "contract"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	}
+	return ""
+}
+
+// retryAfter reads the headers that name a time to wait: Retry-After in seconds or as an HTTP date, which is compared
+// with the server's own clock where the answer has one, or retry-after-ms.
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok {
+		return d, true
+	}
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if d, ok := number(value, time.Second); ok {
+		return d, true
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0, false
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(at.Sub(now), 0), longestWait), true
+}

@@ -1,0 +1,126 @@
+package llm
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+)
+
+// Config is where an OpenAI-compatible server is and how patient its client is. The zero value is OpenAI itself with
+// the key in OPENAI_API_KEY.
+type Config struct {
+	// BaseURL ends before "/embeddings", usually in "/v1". Default: the environment's OPENAI_BASE_URL, or
+	// https://api.openai.com/v1.
+	BaseURL string
+	// APIKey is sent as a bearer token. Default: the environment's OPENAI_API_KEY; without either, none is sent.
+	APIKey string
+	// Organization is sent as OpenAI-Organization. Default: the environment's OPENAI_ORG_ID.
+	Organization string
+	// DialTimeout bounds the connection, TLS included. Default 10 s.
+	DialTimeout time.Duration
+	// Timeout bounds a call from its start to the last byte of its answer. Default 2 min. Of a stream it bounds the
+	// time to the headers.
+	Timeout time.Duration
+	// StreamIdleTimeout bounds the silence between two reads of a stream. Default 1 min.
+	StreamIdleTimeout time.Duration
+	// MaxResponseBytes bounds an answer, decompressed, and a stream as a whole. Default 64 MiB.
+	MaxResponseBytes int64
+	// MaxConns bounds the connections. Default 64.
+	MaxConns int
+	// RootCAs replaces the system's certificate authorities. Default: the system's.
+	RootCAs *x509.CertPool
+}
+
+// NewClient makes an SDK client without the SDK's traps: everything is bounded in time and size, nothing is retried,
+// no redirect is followed (the SDK would take one for an empty answer), and the server's Retry-After reaches the
+// breaker. It opens no connection. The error says what is wrong with the configuration.
+//
+// Proxies come from the environment, as net/http has them. Connections speak HTTP/1.1, since HTTP/2 in net/http
+// repeats requests by itself.
+func NewClient(c Config) (*openai.Client, error) {
+	httpClient, err := NewHTTPClient(c)
+	if err != nil {
+		return nil, err
+	}
+	sdk := openai.DefaultConfig(first(c.APIKey, os.Getenv("OPENAI_API_KEY")))
+	sdk.BaseURL = first(c.BaseURL, os.Getenv("OPENAI_BASE_URL"), sdk.BaseURL)
+	sdk.OrgID = first(c.Organization, os.Getenv("OPENAI_ORG_ID"))
+	sdk.HTTPClient = httpClient
+	if err := checkBaseURL(sdk.BaseURL); err != nil {
+		return nil, err
+	}
+	return openai.NewClientWithConfig(sdk), nil
+}
+
+// NewHTTPClient makes the HTTP client of NewClient, for SDK configurations of another kind:
+//
+//	cfg := openai.DefaultAzureConfig(key, endpoint)
+//	cfg.HTTPClient, err = llm.NewHTTPClient(llm.Config{})
+//	client := openai.NewClientWithConfig(cfg)
+//
+// BaseURL, APIKey and Organization mean nothing here.
+func NewHTTPClient(c Config) (*http.Client, error) {
+	if c.DialTimeout < 0 || c.Timeout < 0 || c.StreamIdleTimeout < 0 || c.MaxResponseBytes < 0 || c.MaxConns < 0 {
+		return nil, errors.New("llm: timeouts and limits must not be negative")
+	}
+	c.DialTimeout = first(c.DialTimeout, 10*time.Second)
+	c.MaxConns = first(c.MaxConns, 64)
+	pooled := c.transport()
+	fresh := pooled.Clone()
+	fresh.DisableKeepAlives = true
+	return &http.Client{
+		Transport: &transport{
+			pooled: pooled, fresh: fresh,
+			timeout: first(c.Timeout, 2*time.Minute), idle: first(c.StreamIdleTimeout, time.Minute),
+			limit: first(c.MaxResponseBytes, 64<<20),
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+func (c *Config) transport() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: c.DialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: c.DialTimeout,
+		TLSClientConfig:     &tls.Config{RootCAs: c.RootCAs, MinVersion: tls.VersionTLS12},
+		MaxConnsPerHost:     c.MaxConns,
+		MaxIdleConnsPerHost: c.MaxConns,
+		IdleConnTimeout:     90 * time.Second,
+		Protocols:           protocols,
+	}
+}
+
+func checkBaseURL(base string) error {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil:
+		return errors.New("llm: the base URL cannot be read; it looks like https://host/v1") // without the text: it may hold a secret
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return fmt.Errorf("llm: base URL %q: need http or https and a host, such as http://localhost:8080/v1", u.Redacted())
+	case u.User != nil, u.RawQuery != "", u.Fragment != "":
+		return fmt.Errorf("llm: base URL %q: user, query and fragment have no place in it; the key goes into APIKey", u.Redacted())
+	}
+	return nil
+}
+
+// first is the first value that is not zero.
+func first[T comparable](values ...T) (v T) {
+	for _, v = range values {
+		var zero T
+		if v != zero {
+			break
+		}
+	}
+	return v
+}

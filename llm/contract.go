@@ -1,0 +1,133 @@
+package llm
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+
+	"github.com/sashabaranov/go-openai"
+)
+
+// ContractError is an answer that came without an error and is none: a server that says 200 and sends no vectors, or
+// another server altogether. It counts as a failure of the upstream.
+type ContractError struct {
+	// Operation is the call, such as create_embeddings.
+	Operation string
+	// Problem says what is wrong with the answer.
+	Problem string
+}
+
+// Error names the operation, the problem and where to look.
+func (e *ContractError) Error() string {
+	return fmt.Sprintf("llm: %s: not an OpenAI answer: %s; check the base URL and the server's log", e.Operation, e.Problem)
+}
+
+func broken(operation, format string, args ...any) error {
+	return &ContractError{Operation: operation, Problem: fmt.Sprintf(format, args...)}
+}
+
+func checkChat(r *openai.ChatCompletionResponse) error {
+	if len(r.Choices) == 0 {
+		return broken(opChat, "no choices under status 200")
+	}
+	return nil
+}
+
+func checkModels(r *openai.ModelsList) error {
+	if r.Models == nil {
+		return broken(opModels, "no list of models under status 200")
+	}
+	return nil
+}
+
+// checkEmbeddings looks at an answer to request and brings its vectors into the order of the texts.
+func checkEmbeddings(request *openai.EmbeddingRequest, r *openai.EmbeddingResponse) error {
+	want := inputs(request.Input)
+	if want < 0 {
+		want = len(r.Data)
+	}
+	if len(r.Data) != want {
+		return broken(opEmbeddings, "%d vectors for %d texts", len(r.Data), want)
+	}
+	if err := order(r.Data); err != nil {
+		return err
+	}
+	length := request.Dimensions
+	for i := range r.Data {
+		if length == 0 {
+			length = len(r.Data[i].Embedding)
+		}
+		if err := checkVector(i, r.Data[i].Embedding, length); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inputs is how many vectors an input asks for, or -1 where its type is not known here.
+func inputs(in any) int {
+	switch in := in.(type) {
+	case string, []int:
+		return 1
+	case []string:
+		return len(in)
+	case [][]int:
+		return len(in)
+	case []any:
+		return len(in)
+	}
+	return -1
+}
+
+// order sorts by index. A server that leaves the index out decodes to zeros: then the position is the index.
+func order(data []openai.Embedding) error {
+	if zeros(data) {
+		for i := range data {
+			data[i].Index = i
+		}
+		return nil
+	}
+	sorted, seen := make([]openai.Embedding, len(data)), make([]bool, len(data))
+	for _, e := range data {
+		if e.Index < 0 || e.Index >= len(data) || seen[e.Index] {
+			return broken(opEmbeddings, "index %d twice or out of range among %d vectors", e.Index, len(data))
+		}
+		sorted[e.Index], seen[e.Index] = e, true
+	}
+	copy(data, sorted)
+	return nil
+}
+
+func zeros(data []openai.Embedding) bool {
+	for i := range data {
+		if data[i].Index != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func checkVector(i int, v []float32, length int) error {
+	if len(v) != length || length == 0 {
+		return broken(opEmbeddings, "vector %d has %d values instead of %d", i, len(v), length)
+	}
+	some := false
+	for _, x := range v {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return broken(opEmbeddings, "vector %d has values that are not finite", i)
+		}
+		some = some || x != 0
+	}
+	if !some {
+		return broken(opEmbeddings, "vector %d is all zeros", i)
+	}
+	return nil
+}
+
+// redirected is what a client of NewClient makes of status 3xx, which the SDK would decode as an answer.
+func redirected(r *http.Response) error {
+	if to := r.Header.Get("Location"); to != "" {
+		return broken("request", "status %d, moved to %q, which is not followed: set it as the base URL", r.StatusCode, to)
+	}
+	return broken("request", "status %d without a Location", r.StatusCode)
+}

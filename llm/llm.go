@@ -1,0 +1,111 @@
+package llm
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sashabaranov/go-openai"
+	"go.opentelemetry.io/otel/attribute"
+
+	_ "github.com/penstock-go/penstock/metrics" // a door's breaker always has its gauge
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// ChatClient is the part of the SDK's client that CreateChatCompletion needs.
+type ChatClient interface {
+	CreateChatCompletion(context.Context, openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error)
+}
+
+// ChatStreamClient is the part of the SDK's client that CreateChatCompletionStream needs.
+type ChatStreamClient interface {
+	CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error)
+}
+
+// EmbeddingClient is the part of the SDK's client that CreateEmbeddings needs.
+type EmbeddingClient interface {
+	CreateEmbeddings(context.Context, openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error)
+}
+
+// ModelClient is the part of the SDK's client that ListModels needs.
+type ModelClient interface {
+	ListModels(context.Context) (openai.ModelsList, error)
+}
+
+// The real client fits all of them.
+var _ interface {
+	ChatClient
+	ChatStreamClient
+	EmbeddingClient
+	ModelClient
+} = (*openai.Client)(nil)
+
+// Guard is the door with a breaker of its own, for one model or provider: resilience.Keyed makes them by key. The
+// zero value goes through [resilience.LLM], as the package functions do. A Guard is safe for concurrent use.
+type Guard struct {
+	// Breaker is shared by all operations; nil means resilience.LLM.
+	Breaker *resilience.Breaker
+}
+
+// CreateChatCompletion is client.CreateChatCompletion through [resilience.LLM].
+func CreateChatCompletion(ctx context.Context, client ChatClient, request openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+	return Guard{}.CreateChatCompletion(ctx, client, request)
+}
+
+// CreateChatCompletionStream is client.CreateChatCompletionStream through [resilience.LLM]. The stream must be read
+// to its end or closed.
+func CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
+	return Guard{}.CreateChatCompletionStream(ctx, client, request)
+}
+
+// CreateEmbeddings is client.CreateEmbeddings through [resilience.LLM].
+func CreateEmbeddings(ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
+	return Guard{}.CreateEmbeddings(ctx, client, request)
+}
+
+// ListModels is client.ListModels through [resilience.LLM].
+func ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, error) {
+	return Guard{}.ListModels(ctx, client)
+}
+
+// CreateChatCompletion returns what client.CreateChatCompletion returns, its error unwrapped. An answer without
+// choices, such as an error body under status 200, is a *[ContractError]. A refused call returns
+// *[resilience.OpenError] or *[resilience.DeniedError].
+func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, request openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+	op := chatOperation(&request)
+	return call(ctx, g, op, func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {
+		if r, err = client.CreateChatCompletion(ctx, request); err == nil {
+			err = checkChat(&r)
+		}
+		return r, r.Header(), err
+	}, chatAnswer)
+}
+
+// CreateEmbeddings returns what client.CreateEmbeddings returns, its error unwrapped, with the vectors in the order of
+// the texts. It is a *[ContractError] if there is not one vector for each text, all of the same length (the one asked
+// for, where request has Dimensions), finite and not all zero; or if their index fields are no permutation. Index
+// fields that are all zero were left out by the server: then the order of the answer counts, and Index is filled in.
+//
+// Send strings and the float encoding: many servers refuse token lists and base64.
+func (g Guard) CreateEmbeddings(ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
+	converted := request.Convert()
+	op := embeddingsOperation(&converted)
+	return call(ctx, g, op, func(ctx context.Context) (r openai.EmbeddingResponse, h http.Header, err error) {
+		if r, err = client.CreateEmbeddings(ctx, request); err == nil {
+			err = checkEmbeddings(&converted, &r)
+		}
+		return r, r.Header(), err
+	}, embeddingsAnswer)
+}
+
+// ListModels returns what client.ListModels returns, its error unwrapped. An answer without a list, such as an error
+// body under status 200, is a *[ContractError]; an empty list is fine. It is a cheap designated probe, see
+// resilience.Config.Probe.
+func (g Guard) ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, error) {
+	op := operation{name: opModels, span: opModels, attrs: []attribute.KeyValue{genAIOperation.String(opModels)}}
+	return call(ctx, g, op, func(ctx context.Context) (r openai.ModelsList, h http.Header, err error) {
+		if r, err = client.ListModels(ctx); err == nil {
+			err = checkModels(&r)
+		}
+		return r, r.Header(), err
+	}, nil)
+}

@@ -1,0 +1,158 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/internal/trace"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// ChatCompletionStream is the SDK's stream with the same methods, and the breaker at its end. The outcome is decided
+// when the stream ends or fails, not when it opens: a stream that dies half-way is a failure, one that its reader
+// closes early is ignored. While data flows, a probe's lease is renewed.
+//
+// As with the SDK's stream, one goroutine reads; Close may be called from any.
+type ChatCompletionStream struct {
+	inner  *openai.ChatCompletionStream
+	permit *resilience.Permit
+	span   *trace.Span
+	caller context.Context
+	cancel context.CancelFunc
+	told   *wait
+
+	chunks   int
+	finished bool  // a choice has its finish reason
+	end      error // sticky; what every later Recv returns
+	settle   sync.Once
+}
+
+// CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's own; a refused call returns
+// *[resilience.OpenError] or *[resilience.DeniedError]. The stream must be read to its end or closed.
+func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
+	b := g.breaker()
+	s := &ChatCompletionStream{}
+	s.caller, s.span = trace.Start(ctx, b, "chat "+request.Model, chatOperation(&request).attrs...)
+	permit, err := b.Allow(s.caller)
+	if err != nil {
+		s.span.End(err, Classify, errorType)
+		return nil, err
+	}
+	s.permit = permit
+	inner, cancel := context.WithCancel(permit.Context())
+	s.cancel = cancel
+	defer s.abort()
+	inner, s.told = withWait(inner)
+	if s.inner, err = client.CreateChatCompletionStream(inner, request); err != nil {
+		s.done(err)
+		return nil, err
+	}
+	return s, nil
+}
+
+// abort gives the slot back when the client panicked; the panic goes on.
+func (s *ChatCompletionStream) abort() {
+	if s.inner == nil {
+		s.leave(errPanicked)
+	}
+}
+
+// Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before a choice has its
+// finish reason is a *[ContractError], although the SDK takes it for a whole one. After an error every call returns it.
+func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, error) {
+	if s.end != nil {
+		return openai.ChatCompletionStreamResponse{}, s.end
+	}
+	chunk, err := s.inner.Recv()
+	return chunk, s.step(&chunk, err)
+}
+
+// RecvRaw is Recv for those who decode the chunk themselves.
+func (s *ChatCompletionStream) RecvRaw() ([]byte, error) {
+	if s.end != nil {
+		return nil, s.end
+	}
+	raw, err := s.inner.RecvRaw()
+	var chunk openai.ChatCompletionStreamResponse
+	if err == nil {
+		err = json.Unmarshal(raw, &chunk)
+	}
+	return raw, s.step(&chunk, err)
+}
+
+func (s *ChatCompletionStream) step(chunk *openai.ChatCompletionStreamResponse, err error) error {
+	switch {
+	case err == nil:
+		s.data(chunk)
+		return nil
+	case errors.Is(err, io.EOF) && !s.finished:
+		err = broken(opChatStream, "the stream ended after %d chunks, in the middle of the answer", s.chunks)
+	}
+	s.end = err
+	s.done(err)
+	return err
+}
+
+func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) {
+	s.permit.Renew()
+	s.chunks++
+	for _, choice := range chunk.Choices {
+		s.finished = s.finished || choice.FinishReason != ""
+	}
+	if chunk.Usage != nil {
+		s.span.Set(genAIInputTokens.Int(chunk.Usage.PromptTokens), genAIOutputTokens.Int(chunk.Usage.CompletionTokens))
+	}
+	if s.chunks == 1 {
+		s.span.Set(genAIAnswerID.String(chunk.ID), genAIAnswerModel.String(chunk.Model))
+	}
+}
+
+// done decides the outcome; the first call counts.
+func (s *ChatCompletionStream) done(err error) {
+	s.settle.Do(func() {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		classify := func(caller context.Context, err error) resilience.Verdict { return verdict(caller, err, s.told) }
+		var v resilience.Verdict
+		if err != nil {
+			v = classify(s.caller, err)
+		}
+		s.permit.Settle(v)
+		s.span.End(err, classify, errorType)
+		s.cancel()
+	})
+}
+
+// errAbandoned is the end of a stream that its reader closed early.
+var errAbandoned = errors.New("llm: stream closed before its end")
+
+// Close ends the stream and gives its connection back. Before the end, it means that the reader does not care, which
+// says nothing about the upstream. Close may be called more than once.
+func (s *ChatCompletionStream) Close() error {
+	s.leave(errAbandoned)
+	return s.inner.Close()
+}
+
+// leave ends the stream without a word about the upstream.
+func (s *ChatCompletionStream) leave(why error) {
+	s.settle.Do(func() {
+		s.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored})
+		s.span.End(why, ignore, errorType)
+		s.cancel()
+	})
+}
+
+// Header is the answer's header.
+func (s *ChatCompletionStream) Header() http.Header { return s.inner.Header() }
+
+// GetRateLimitHeaders is what the header says about the rate limit.
+func (s *ChatCompletionStream) GetRateLimitHeaders() openai.RateLimitHeaders {
+	return s.inner.GetRateLimitHeaders()
+}

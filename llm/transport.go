@@ -1,0 +1,139 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// transport bounds each call in time and size, and tells the door what the headers say.
+type transport struct {
+	pooled *http.Transport // for requests with a body, which net/http never sends twice
+	fresh  *http.Transport // for the others, which it sends again when a reused connection breaks
+
+	timeout, idle time.Duration
+	limit         int64
+}
+
+// timeoutError says which bound was exceeded. It is a context.DeadlineExceeded to errors.Is.
+type timeoutError struct {
+	what  string
+	after time.Duration
+}
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("llm: %s for %v: no answer in time", e.what, e.after)
+}
+func (e *timeoutError) Timeout() bool        { return true }
+func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// RoundTrip sends one request once.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	late := &timeoutError{"waited", t.timeout}
+	timer := time.AfterFunc(t.timeout, func() { cancel(late) })
+	response, err := t.base(r).RoundTrip(r.WithContext(ctx))
+	if err == nil && response.StatusCode >= http.StatusMultipleChoices && response.StatusCode < http.StatusBadRequest {
+		_ = response.Body.Close()
+		err = redirected(response)
+	}
+	if err != nil {
+		timer.Stop()
+		err = because(ctx, err)
+		cancel(nil)
+		return nil, err
+	}
+	note(r.Context(), response.Header)
+	b := &body{inner: response.Body, ctx: ctx, cancel: cancel, timer: timer, left: t.limit, limit: t.limit}
+	if r.Header.Get("Accept") == "text/event-stream" {
+		timer.Stop()
+		b.idle = t.idle
+	}
+	response.Body = b
+	return response, nil
+}
+
+func (t *transport) base(r *http.Request) *http.Transport {
+	if r.Body == nil || r.Body == http.NoBody {
+		return t.fresh
+	}
+	return t.pooled
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+func (t *transport) CloseIdleConnections() {
+	t.pooled.CloseIdleConnections()
+	t.fresh.CloseIdleConnections()
+}
+
+// because gives the timeout that caused err, if one did.
+func because(ctx context.Context, err error) error {
+	var late *timeoutError
+	if errors.As(context.Cause(ctx), &late) {
+		return late
+	}
+	return err
+}
+
+// body is an answer's body within its bounds.
+type body struct {
+	inner  io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // of the call as a whole
+
+	idle        time.Duration // of a stream, else 0
+	left, limit int64
+}
+
+// Read fails once the answer is larger than its bound, or a stream silent for too long.
+func (b *body) Read(p []byte) (n int, err error) {
+	if b.idle > 0 {
+		late := &timeoutError{"a stream was silent", b.idle}
+		defer time.AfterFunc(b.idle, func() { b.cancel(late) }).Stop()
+	}
+	if b.left <= 0 {
+		n, err = b.overflow()
+	} else {
+		n, err = b.inner.Read(p[:min(int64(len(p)), b.left)])
+	}
+	b.left -= int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = because(b.ctx, err)
+	}
+	if err != nil { // the SDK does not close the body of a stream that was refused
+		b.timer.Stop()
+		b.cancel(nil)
+	}
+	return n, err
+}
+
+// overflow tells an answer of just the allowed size from one that goes on.
+func (b *body) overflow() (int, error) {
+	n, err := b.inner.Read(make([]byte, 1))
+	if n > 0 {
+		return 0, broken("request", "the answer is larger than %d bytes", b.limit)
+	}
+	return 0, err
+}
+
+// Close ends the call. The SDK stops reading where the JSON value ends; what may be left of the answer is read, so
+// that its connection can be used again.
+func (b *body) Close() error {
+	if b.idle == 0 && b.timer.Reset(drainTime) {
+		_, _ = io.CopyN(io.Discard, b.inner, drainBytes)
+	}
+	b.timer.Stop()
+	err := b.inner.Close()
+	b.cancel(nil)
+	return err
+}
+
+// What a rest of an answer may take; a new connection is cheaper than more.
+const (
+	drainTime  = 20 * time.Millisecond
+	drainBytes = 4 << 10
+)
