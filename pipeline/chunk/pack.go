@@ -1,6 +1,8 @@
 package chunk
 
 import (
+	"iter"
+	"slices"
 	"strings"
 
 	"github.com/penstock-go/penstock/pipeline/parse"
@@ -196,7 +198,7 @@ func (p *packer) divide(a atom, cut bool) {
 }
 
 // pieces cuts an atom by its first level.
-func (p *packer) pieces(a atom) func(func(atom) bool) {
+func (p *packer) pieces(a atom) iter.Seq[atom] {
 	return func(yield func(atom) bool) {
 		offset := a.offset
 		for text := range a.levels[0](a.text) {
@@ -308,26 +310,25 @@ func (p *packer) flush(carry bool) {
 	}
 }
 
-// overlap is the end of a chunk that the next one repeats: whole sentences,
-// lines or words, as many as Config.Overlap allows.
+// overlap is the end of a chunk that the next one repeats: whole sentences or
+// lines, or else words, as many as Config.Overlap allows. A chunk that is short
+// itself, because a page ends, is not repeated.
 func (p *packer) overlap(atoms []atom) []atom {
-	var taken []atom
-	for i := len(atoms) - 1; i >= 0; i-- {
-		a := atoms[i]
-		if a.tokens <= p.cfg.Overlap {
-			if p.sum(taken)+a.tokens > p.cfg.Overlap {
-				break
-			}
-			taken = append([]atom{a}, taken...)
-			continue
-		}
-		taken = append(p.tail(a, p.cfg.Overlap-p.sum(taken)), taken...)
-		break
+	if sum(atoms) <= 2*p.cfg.Overlap {
+		return nil
 	}
-	return taken
+	from, room := len(atoms), p.cfg.Overlap
+	for from > 0 && atoms[from-1].tokens <= room {
+		from--
+		room -= atoms[from].tokens
+	}
+	if from == len(atoms) {
+		return p.tail(atoms[from-1])
+	}
+	return slices.Clone(atoms[from:])
 }
 
-func (p *packer) sum(atoms []atom) int {
+func sum(atoms []atom) int {
 	tokens := 0
 	for _, a := range atoms {
 		tokens += a.tokens
@@ -335,22 +336,23 @@ func (p *packer) sum(atoms []atom) int {
 	return tokens
 }
 
-// tail is the last pieces of an atom that fit so many tokens.
-func (p *packer) tail(a atom, room int) []atom {
-	if room <= 0 || len(a.levels) == 0 {
+// tail is the last pieces of an atom that fit into an overlap.
+func (p *packer) tail(a atom) []atom {
+	if len(a.levels) == 0 || p.cfg.Overlap == 0 {
 		return nil
 	}
-	var pieces []atom
-	for piece := range p.pieces(a) {
-		pieces = append(pieces, piece)
-	}
-	from := len(pieces)
+	pieces := slices.Collect(p.pieces(a))
+	from, room := len(pieces), p.cfg.Overlap
 	for from > 0 {
-		pieces[from-1].tokens = p.cfg.Count(pieces[from-1].text)
-		if room -= pieces[from-1].tokens; room < 0 {
+		piece := &pieces[from-1]
+		if piece.tokens = p.cfg.Count(piece.text); piece.tokens > room {
 			break
 		}
 		from--
+		room -= piece.tokens
 	}
-	return pieces[max(from, 1):]
+	if from == len(pieces) {
+		return p.tail(pieces[from-1])
+	}
+	return pieces[from:]
 }
