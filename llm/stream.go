@@ -91,7 +91,7 @@ func (s *ChatCompletionStream) step(chunk *openai.ChatCompletionStreamResponse, 
 	case err == nil:
 		s.data(chunk)
 		return nil
-	case errors.Is(err, io.EOF) && !s.finished:
+	case err == io.EOF && !s.finished: //nolint:errorlint // a connection's end may wrap one, and is no end of an answer
 		err = broken(opChatStream, "the stream ended after %d chunks, in the middle of the answer", s.chunks)
 	}
 	s.end = err
@@ -116,7 +116,7 @@ func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) 
 // done decides the outcome; the first call counts.
 func (s *ChatCompletionStream) done(err error) {
 	s.settle.Do(func() {
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // see step
 			err = nil
 		}
 		classify := func(caller context.Context, err error) resilience.Verdict { return verdict(caller, err, s.told) }
