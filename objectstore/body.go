@@ -1,0 +1,271 @@
+package objectstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+// spoolMemory is how much of a body that cannot seek is kept in memory.
+const spoolMemory = 1 << 20
+
+// PutObject is PutObject of the S3 client. A body that cannot seek is copied
+// first, to memory or to a temporary file. Where the store answers with the
+// MD5 of what it got as its ETag, that is compared with what was sent, and a
+// difference is a *ContractError. For an idempotent create set IfNoneMatch to
+// "*": an object that is there already is a PreconditionFailed.
+func (g Guard) PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	const op = "PutObject"
+	if err := checkMetadata(op, in.Metadata); err != nil {
+		return nil, err
+	}
+	body, cleanup, err := seekable(g, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	defer cleanup()
+	return call(ctx, g, target{op, aws.ToString(in.Bucket), aws.ToString(in.Key)}, func(f *flight) (*s3.PutObjectOutput, error) {
+		return putChecked(f.ctx, f, client, in, body, once(optFns))
+	})
+}
+
+func putChecked(ctx context.Context, f *flight, client PutObjectAPI, in *s3.PutObjectInput, body io.Reader, optFns []func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	copied := *in // the caller's input stays as it is
+	var sent *sentBody
+	if rs, ok := body.(io.ReadSeeker); ok {
+		var err error
+		if sent, err = newSentBody(f, rs); err != nil {
+			return nil, err
+		}
+		copied.Body = sent
+	}
+	out, err := client.PutObject(ctx, &copied, optFns...)
+	if err != nil || sent == nil {
+		return out, sent.blame(err)
+	}
+	if problem := sent.compare(aws.ToString(in.Bucket), out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm); problem != "" {
+		return out, &ContractError{"PutObject", aws.ToString(in.Bucket), aws.ToString(in.Key), problem}
+	}
+	return out, nil
+}
+
+// PutObject is [Guard.PutObject] through [resilience.S3].
+func PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	return Guard{}.PutObject(ctx, client, in, optFns...)
+}
+
+// seekable returns body, or a copy of it that can seek. Where the breaker
+// refuses anyway nothing is copied.
+func seekable(g Guard, body io.Reader) (io.Reader, func(), error) {
+	if _, ok := body.(io.Seeker); ok || body == nil || !g.breaker().Ready() {
+		return body, func() {}, nil
+	}
+	var head bytes.Buffer
+	_, err := io.CopyN(&head, body, spoolMemory+1)
+	if errors.Is(err, io.EOF) {
+		return bytes.NewReader(head.Bytes()), func() {}, nil
+	}
+	if err != nil {
+		return nil, nil, &localError{fmt.Errorf("objectstore: cannot read the body: %w", err)}
+	}
+	return spool(io.MultiReader(&head, body))
+}
+
+func spool(body io.Reader) (io.Reader, func(), error) {
+	f, err := os.CreateTemp("", "penstock-body-*")
+	if err != nil {
+		return nil, nil, &localError{fmt.Errorf("objectstore: a body that cannot seek needs a temporary file: %w", err)}
+	}
+	cleanup := func() { _, _ = f.Close(), os.Remove(f.Name()) }
+	if _, err = io.Copy(f, body); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		cleanup()
+		return nil, nil, &localError{fmt.Errorf("objectstore: cannot copy the body to a temporary file: %w", err)}
+	}
+	return f, cleanup, nil
+}
+
+// sentBody is a caller's body on its way to the store: it renews the lease,
+// keeps the reader's own error apart, and hashes what the last pass sent. The
+// SDK may read it more than once, to sign it.
+type sentBody struct {
+	f    *flight
+	body io.ReadSeeker
+	base int64
+
+	mu   sync.Mutex
+	sum  hash.Hash
+	n    int64 // bytes of this pass
+	skew bool  // the pass did not begin at base
+	err  error // what the caller's reader said
+}
+
+func newSentBody(f *flight, body io.ReadSeeker) (*sentBody, error) {
+	base, err := body.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return nil, &localError{fmt.Errorf("objectstore: cannot seek in the body: %w", err)}
+	}
+	return &sentBody{f: f, body: body, base: base, sum: md5.New()}, nil
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, err := b.body.Read(p)
+	if n > 0 {
+		b.f.permit.Renew()
+		b.sum.Write(p[:n])
+		b.n += int64(n)
+	}
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own contract
+		b.err = err
+	}
+	return n, err
+}
+
+func (b *sentBody) Seek(offset int64, whence int) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.base + b.n
+	at, err := b.body.Seek(offset, whence)
+	switch {
+	case err != nil:
+		b.err = err
+	case at == b.base:
+		b.sum.Reset()
+		b.n, b.skew = 0, false
+	case at != before:
+		b.skew = true
+	}
+	return at, err
+}
+
+// blame says that an error came from the caller's reader, if it did.
+func (b *sentBody) blame(err error) error {
+	if b == nil || err == nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil && errors.Is(err, b.err) {
+		return &localError{err}
+	}
+	return err
+}
+
+// compare holds the store's ETag against what was sent. An empty problem is a
+// match, or an ETag that is no MD5 by S3's own rules.
+func (b *sentBody) compare(bucket string, etag *string, sse types.ServerSideEncryption, customerKey *string) (problem string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	want, ok := md5Of(etag)
+	if !ok || b.skew || customerKey != nil || sse != "" && sse != types.ServerSideEncryptionAes256 || strings.HasSuffix(bucket, "--x-s3") {
+		return ""
+	}
+	if got := hex.EncodeToString(b.sum.Sum(nil)); got != want {
+		return fmt.Sprintf("%d bytes with the MD5 %s were sent, the store has %s", b.n, got, want)
+	}
+	return ""
+}
+
+// md5Of is the MD5 in an ETag: 32 hex digits, no "-" and a number of parts.
+func md5Of(etag *string) (string, bool) {
+	text := strings.ToLower(strings.Trim(aws.ToString(etag), `"`))
+	sum, err := hex.DecodeString(text)
+	return text, err == nil && len(sum) == md5.Size
+}
+
+// GetObject is GetObject of the S3 client. The call ends with the body: its
+// end is a success, its error counts by [Classify], an early Close counts as
+// nothing. Where the caller's context is cancelled the slot comes back even if
+// nobody closes the body.
+func (g Guard) GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+	return call(ctx, g, t, func(f *flight) (*s3.GetObjectOutput, error) {
+		out, err := client.GetObject(f.ctx, in, once(optFns)...)
+		if err == nil && out.Body != nil {
+			out.Body = newReceivedBody(f, out)
+			f.hand()
+		}
+		return out, err
+	})
+}
+
+// GetObject is [Guard.GetObject] through [resilience.S3].
+func GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	return Guard{}.GetObject(ctx, client, in, optFns...)
+}
+
+// receivedBody decides a GetObject's outcome.
+type receivedBody struct {
+	f    *flight
+	body io.ReadCloser
+	left int64 // announced and not read yet; negative where nothing was announced
+	busy atomic.Bool
+	stop func() bool
+}
+
+func newReceivedBody(f *flight, out *s3.GetObjectOutput) *receivedBody {
+	b := &receivedBody{f: f, body: out.Body, left: -1}
+	if out.ContentLength != nil {
+		b.left = *out.ContentLength
+	}
+	b.stop = context.AfterFunc(f.caller, b.forsaken)
+	return b
+}
+
+// forsaken ends the call when its context ends and nobody reads. A Read that
+// is under way gets an error and decides itself.
+func (b *receivedBody) forsaken() {
+	if !b.busy.Load() {
+		b.f.abandon()
+	}
+}
+
+func (b *receivedBody) Read(p []byte) (int, error) {
+	b.busy.Store(true)
+	defer b.busy.Store(false)
+	n, err := b.body.Read(p)
+	if n > 0 {
+		b.f.permit.Renew()
+		b.left -= int64(n)
+	}
+	if err == io.EOF { //nolint:errorlint // io.Reader's own contract
+		b.finish(nil)
+	} else if err != nil {
+		b.finish(err)
+	}
+	return n, err
+}
+
+// Close ends the call: as a success if all that was announced has been read.
+func (b *receivedBody) Close() error {
+	err := b.body.Close()
+	b.stop()
+	if b.left == 0 {
+		b.f.end(nil)
+	} else {
+		b.f.abandon()
+	}
+	return err
+}
+
+func (b *receivedBody) finish(err error) {
+	b.stop()
+	b.f.end(err)
+}

@@ -1,0 +1,200 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// byCode reads the service's error codes, which say more than the status:
+// S3 sends RequestTimeout with 400 and InternalError inside a 200.
+var byCode = map[string]resilience.Outcome{
+	"NoSuchKey":                  resilience.Success,
+	"NoSuchBucket":               resilience.Success,
+	"NoSuchUpload":               resilience.Success,
+	"NoSuchVersion":              resilience.Success,
+	"NotFound":                   resilience.Success,
+	"NotModified":                resilience.Success,
+	"PreconditionFailed":         resilience.Success,
+	"ConditionalRequestConflict": resilience.Success,
+	"BucketAlreadyExists":        resilience.Success,
+	"BucketAlreadyOwnedByYou":    resilience.Success,
+	"BucketNotEmpty":             resilience.Success,
+
+	"AccessDenied":          resilience.Denied,
+	"AccountProblem":        resilience.Denied,
+	"AllAccessDisabled":     resilience.Denied,
+	"ExpiredToken":          resilience.Denied,
+	"InvalidAccessKeyId":    resilience.Denied,
+	"InvalidSecurity":       resilience.Denied,
+	"InvalidToken":          resilience.Denied,
+	"NotSignedUp":           resilience.Denied,
+	"RequestTimeTooSkewed":  resilience.Denied,
+	"SignatureDoesNotMatch": resilience.Denied,
+	"TokenRefreshRequired":  resilience.Denied,
+
+	"BandwidthLimitExceeded": resilience.Throttled,
+	"RequestLimitExceeded":   resilience.Throttled,
+	"RequestThrottled":       resilience.Throttled,
+	"SlowDown":               resilience.Throttled,
+	"SlowDownRead":           resilience.Throttled,
+	"SlowDownWrite":          resilience.Throttled,
+	"Throttling":             resilience.Throttled,
+	"ThrottlingException":    resilience.Throttled,
+	"TooManyRequests":        resilience.Throttled,
+
+	"InternalError":  resilience.Failure,
+	"RequestTimeout": resilience.Failure,
+}
+
+// byStatus reads the statuses whose code is unknown or, after a HEAD, absent.
+// Other 4xx are the caller's; 5xx are failures.
+var byStatus = map[int]resilience.Outcome{
+	http.StatusNotModified:        resilience.Success,
+	http.StatusNotFound:           resilience.Success,
+	http.StatusConflict:           resilience.Success,
+	http.StatusPreconditionFailed: resilience.Success,
+	http.StatusUnauthorized:       resilience.Denied,
+	http.StatusForbidden:          resilience.Denied,
+	http.StatusRequestTimeout:     resilience.Failure,
+	http.StatusTooManyRequests:    resilience.Throttled,
+}
+
+// Classify says what the error of an S3 call means to a breaker.
+//
+//	Success    404, 304, 409, 412: an answer that proves S3 works
+//	Denied     bad or missing credentials, no permission
+//	Throttled  SlowDown, 429, 503 with Retry-After, which it carries on
+//	Failure    5xx, connection failures, timeouts, *ContractError
+//	Ignored    other 4xx, what never left, the caller's cancellation
+//
+// A 403 for HeadObject is Ignored, since it may be a missing key.
+func Classify(callerCtx context.Context, err error) resilience.Verdict {
+	if err == nil {
+		return resilience.Verdict{Outcome: resilience.Success}
+	}
+	if out, ok := own(err); ok {
+		return resilience.Verdict{Outcome: out}
+	}
+	if s, code := answer(err); s != 0 || code != "" {
+		return answered(err, s, code)
+	}
+	return resilience.Verdict{Outcome: unanswered(callerCtx, err)}
+}
+
+// own reads the errors that this package makes, and those of other services
+// that the SDK asked for credentials.
+func own(err error) (resilience.Outcome, bool) {
+	var (
+		contract    *ContractError
+		input       *InputError
+		local       *localError
+		credentials *CredentialsError
+	)
+	switch {
+	case errors.As(err, &contract):
+		return resilience.Failure, true
+	case errors.As(err, &input), errors.As(err, &local):
+		return resilience.Ignored, true
+	case errors.As(err, &credentials) && !errors.Is(err, context.Canceled):
+		return resilience.Denied, true
+	}
+	return 0, false
+}
+
+// answer is the status and the code of S3's answer, or zeros.
+func answer(err error) (int, string) {
+	code := ""
+	if e := smithy.APIError(nil); errors.As(err, &e) {
+		code = e.ErrorCode()
+	}
+	return status(err), code
+}
+
+func answered(err error, s int, code string) resilience.Verdict {
+	out, known := byCode[code]
+	if !known {
+		out, known = byStatus[s]
+	}
+	after := retryAfter(err)
+	switch {
+	case s == http.StatusForbidden && operation(err) == "HeadObject":
+		out = resilience.Ignored
+	case s == http.StatusServiceUnavailable && after > 0:
+		out = resilience.Throttled
+	case known:
+	case s >= 300 && s < 500:
+		out = resilience.Ignored
+	default:
+		out = resilience.Failure
+	}
+	if out != resilience.Throttled {
+		after = 0
+	}
+	return resilience.Verdict{Outcome: out, RetryAfter: after}
+}
+
+func operation(err error) string {
+	if e := (*smithy.OperationError)(nil); errors.As(err, &e) && e.ServiceID == s3.ServiceID {
+		return e.OperationName
+	}
+	return ""
+}
+
+// unanswered reads errors without an answer. Of those, an error of the SDK's
+// operation that carries no trace of a transport was made before sending.
+func unanswered(callerCtx context.Context, err error) resilience.Outcome {
+	switch {
+	case errors.Is(callerCtx.Err(), context.Canceled):
+		return resilience.Ignored
+	case operation(err) != "" && !sent(err):
+		return resilience.Ignored
+	}
+	return resilience.Failure
+}
+
+// sent reports whether err comes from sending or from what came back. A
+// deadline is both, since a call that hangs is an outage.
+func sent(err error) bool {
+	var (
+		send   *smithyhttp.RequestSendError
+		decode *smithy.DeserializationError
+		resp   *awshttp.ResponseError
+		wire   net.Error
+	)
+	return errors.As(err, &send) || errors.As(err, &decode) || errors.As(err, &resp) || errors.As(err, &wire) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads the header, in seconds or as an HTTP date, as a duration
+// from now, at most a day; 0 where there is none.
+func retryAfter(err error) time.Duration {
+	var e *awshttp.ResponseError
+	if !errors.As(err, &e) || e.Response == nil || e.Response.Response == nil {
+		return 0
+	}
+	text := e.Response.Header.Get("Retry-After")
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(time.Until(at), 0), maxRetryAfter)
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || !(seconds > 0): // written so that NaN goes too
+		return 0
+	case seconds >= maxRetryAfter.Seconds():
+		return maxRetryAfter
+	}
+	return time.Duration(seconds * float64(time.Second))
+}

@@ -1,0 +1,243 @@
+package objectstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/middleware"
+)
+
+// Config is what [NewClient] needs to know. The zero value is AWS itself, with
+// region and credentials from the environment, the shared files or the
+// machine's role.
+type Config struct {
+	// Endpoint is the URL of another S3 server, without a path. Default: the
+	// AWS_ENDPOINT_URL variables and files, then AWS.
+	Endpoint string
+	// Region default: the AWS chain, and us-east-1 where there is an Endpoint.
+	Region string
+	// VirtualHost puts the bucket in the host name at an Endpoint too. Default:
+	// in the path there, in the host name at AWS.
+	VirtualHost bool
+
+	// AccessKeyID, SecretAccessKey and SessionToken replace the AWS chain
+	// (environment, shared files, web identity, container, instance role).
+	AccessKeyID, SecretAccessKey, SessionToken string
+
+	// CAFile is a PEM file with the authorities to trust. Default:
+	// AWS_CA_BUNDLE, then the system's.
+	CAFile string
+
+	// DialTimeout bounds the making of a connection. Default 5 s.
+	DialTimeout time.Duration
+	// TLSTimeout bounds its handshake. Default 10 s.
+	TLSTimeout time.Duration
+	// HeaderTimeout bounds the wait from the end of a request to the answer's
+	// headers. Default 60 s.
+	HeaderTimeout time.Duration
+	// IdleTimeout bounds the silence of a connection in the middle of a request
+	// or a body. It starts again with every byte, so it does not limit the size
+	// of an object. Default 60 s.
+	IdleTimeout time.Duration
+	// CallTimeout bounds whole calls, those excepted that carry a body
+	// (PutObject, UploadPart, GetObject). Default 2 min.
+	CallTimeout time.Duration
+	// MaxConns bounds the connections to one host. Default 64.
+	MaxConns int
+}
+
+func (c Config) normal() (Config, error) {
+	c.DialTimeout = orDefault(c.DialTimeout, 5*time.Second)
+	c.TLSTimeout = orDefault(c.TLSTimeout, 10*time.Second)
+	c.HeaderTimeout = orDefault(c.HeaderTimeout, time.Minute)
+	c.IdleTimeout = orDefault(c.IdleTimeout, time.Minute)
+	c.CallTimeout = orDefault(c.CallTimeout, 2*time.Minute)
+	c.MaxConns = orDefault(c.MaxConns, 64)
+	if min(c.DialTimeout, c.TLSTimeout, c.HeaderTimeout, c.IdleTimeout, c.CallTimeout) < 0 || c.MaxConns < 0 {
+		return c, &InputError{"NewClient", "timeouts and MaxConns must not be negative"}
+	}
+	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
+		return c, &InputError{"NewClient", "AccessKeyID and SecretAccessKey go together"}
+	}
+	if c.Endpoint == "" {
+		return c, nil
+	}
+	u, err := url.Parse(c.Endpoint)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return c, &InputError{"NewClient", "the endpoint must be http://host:port or https://host:port, without credentials in it"}
+	}
+	return c, nil
+}
+
+func orDefault[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}
+
+// NewClient makes an S3 client for production: every wait bounded, the SDK's
+// retries off, and for servers other than AWS the bucket in the path and
+// checksums only where S3 requires them, since older servers keep the SDK's
+// checksum trailer inside the object. optFns come after all that. No request
+// is made here; an error means that the configuration is wrong.
+func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s3.Client, error) {
+	cfg, err := cfg.normal()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := cfg.load()
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := config.LoadDefaultConfig(ctx, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("objectstore: cannot load the AWS configuration: %w", err)
+	}
+	if loaded.HTTPClient, err = cfg.bounded(loaded.HTTPClient); err != nil {
+		return nil, err
+	}
+	if loaded.Credentials != nil {
+		loaded.Credentials = explained{loaded.Credentials}
+	}
+	client := s3.NewFromConfig(loaded, append([]func(*s3.Options){cfg.apply}, optFns...)...)
+	if client.Options().Region == "" {
+		return nil, &InputError{"NewClient", "no region; set Config.Region or AWS_REGION"}
+	}
+	return client, nil
+}
+
+// load is what goes through the AWS chain.
+func (c Config) load() ([]func(*config.LoadOptions) error, error) {
+	client := awshttp.NewBuildableClient().
+		WithReadTimeout(0). // see quietConn
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = c.DialTimeout }).
+		WithTransportOptions(c.transport)
+	opts := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(client),
+		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
+	}
+	if c.Region != "" {
+		opts = append(opts, config.WithRegion(c.Region))
+	}
+	if c.AccessKeyID != "" {
+		opts = append(opts, config.WithCredentialsProvider(
+			credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)))
+	}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("objectstore: cannot read the CA file: %w", err)
+		}
+		opts = append(opts, config.WithCustomCABundle(bytes.NewReader(pem)))
+	}
+	return opts, nil
+}
+
+func (c Config) transport(t *http.Transport) {
+	t.TLSHandshakeTimeout = c.TLSTimeout
+	t.ResponseHeaderTimeout = c.HeaderTimeout
+	t.IdleConnTimeout = min(90*time.Second, c.IdleTimeout/2)
+	t.MaxConnsPerHost = c.MaxConns
+	t.MaxIdleConnsPerHost = c.MaxConns
+}
+
+var errForeignClient = errors.New("objectstore: the AWS configuration replaced the HTTP client")
+
+// bounded puts the silence limit on the client's connections and freezes it:
+// the SDK replaces the dialer of one that it can still build.
+func (c Config) bounded(client aws.HTTPClient) (aws.HTTPClient, error) {
+	buildable, ok := client.(*awshttp.BuildableClient)
+	if !ok {
+		return nil, errForeignClient
+	}
+	return buildable.WithTransportOptions(func(t *http.Transport) {
+		dial := t.DialContext
+		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &quietConn{conn, c.IdleTimeout}, nil
+		}
+	}).Freeze(), nil
+}
+
+func (c Config) apply(o *s3.Options) {
+	if c.Endpoint != "" {
+		o.BaseEndpoint = aws.String(c.Endpoint)
+	}
+	if o.BaseEndpoint != nil {
+		o.Region = orDefault(o.Region, "us-east-1")
+		o.UsePathStyle = !c.VirtualHost
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+	}
+	o.APIOptions = append(o.APIOptions, c.bound)
+}
+
+// quietConn fails when nothing has moved on it for a while. The SDK's own read
+// timeout looks at reads alone, and a read waits from the moment a connection
+// falls idle: an upload that takes longer than the timeout fails in its
+// middle, and so does a request on a connection that was idle for almost as
+// long.
+type quietConn struct {
+	net.Conn
+	limit time.Duration
+}
+
+func (c *quietConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.limit)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+// Write moves the deadline of the read that waits for the answer.
+func (c *quietConn) Write(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(c.limit)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// bodied are the operations that take as long as their body does.
+var bodied = map[string]bool{"GetObject": true, "PutObject": true, "UploadPart": true, "SelectObjectContent": true}
+
+// bound gives every other call a deadline.
+func (c Config) bound(stack *middleware.Stack) error {
+	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("PenstockCallTimeout",
+		func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+			if !bodied[awsmiddleware.GetOperationName(ctx)] {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, c.CallTimeout)
+				defer cancel()
+			}
+			return next.HandleInitialize(ctx, in)
+		}), middleware.Before)
+}
+
+// explained gives the chain's errors a type: they look like those of S3.
+type explained struct{ chain aws.CredentialsProvider }
+
+func (p explained) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	c, err := p.chain.Retrieve(ctx)
+	if err != nil {
+		return c, &CredentialsError{err}
+	}
+	return c, nil
+}

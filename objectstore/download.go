@@ -1,0 +1,235 @@
+package objectstore
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+// hashKey is the metadata in which UploadFile keeps the content's SHA-256, in
+// hex, and where DownloadFile looks for it.
+const hashKey = "sha256"
+
+// DownloadFileOutput is what a download brought.
+type DownloadFileOutput struct {
+	ETag     string
+	Size     int64  // bytes of the file
+	Resumed  int64  // of those, the bytes that an earlier try had left
+	SHA256   string // of the content, in hex
+	Metadata map[string]string
+}
+
+// DownloadFile gets an object into the file at path. The bytes go to a hidden
+// file in the same folder, which is checked, synced and renamed when it is
+// whole: until then path is what it was before, also after a kill. Checked are
+// the size, the MD5 where the ETag is one, and the SHA-256 where the object's
+// metadata has one (UploadFile puts it there); a difference is a
+// *ContractError.
+//
+// A try that fails leaves what it got. The next one asks for the rest, if the
+// object is still the same, and starts over if it is not. Two downloads to one
+// path do not disturb each other. in.Range and in.PartNumber must be nil.
+func (g Guard) DownloadFile(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
+	if in.Range != nil || in.PartNumber != nil {
+		return nil, &InputError{"DownloadFile", "a file is downloaded whole: leave Range and PartNumber out"}
+	}
+	d := &download{guard: g, client: client, in: in, path: path, optFns: once(optFns), prefix: partialPrefix(in, path)}
+	defer d.close()
+	d.resume()
+	out, err := d.run(ctx)
+	if d.changed(err) { // the object is another one by now
+		d.drop()
+		out, err = d.run(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, d.publish()
+}
+
+// DownloadFile is [Guard.DownloadFile] through [resilience.S3].
+func DownloadFile(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
+	return Guard{}.DownloadFile(ctx, client, in, path, optFns...)
+}
+
+type download struct {
+	guard  Guard
+	client GetObjectAPI
+	in     *s3.GetObjectInput
+	path   string
+	optFns []func(*s3.Options)
+	prefix string
+
+	file    *os.File // the partial file, locked
+	etag    string   // of the object whose bytes it has; "" where it cannot be resumed
+	resumed int64
+}
+
+var errChanged = errors.New("the object changed while it was downloaded")
+
+// changed reports whether a resumed download found another object.
+func (d *download) changed(err error) bool {
+	s := status(err)
+	return d.resumed > 0 && (errors.Is(err, errChanged) || s == http.StatusPreconditionFailed || s == http.StatusRequestedRangeNotSatisfiable)
+}
+
+func (d *download) run(ctx context.Context) (*DownloadFileOutput, error) {
+	t := target{"GetObject", aws.ToString(d.in.Bucket), aws.ToString(d.in.Key)}
+	return call(ctx, d.guard, t, func(f *flight) (*DownloadFileOutput, error) {
+		in := *d.in
+		if d.resumed > 0 {
+			in.Range, in.IfMatch = aws.String(fmt.Sprintf("bytes=%d-", d.resumed)), aws.String(d.etag)
+		}
+		got, err := d.client.GetObject(f.ctx, &in, d.optFns...)
+		if err != nil {
+			return nil, err
+		}
+		defer got.Body.Close()
+		return d.receive(f, got)
+	})
+}
+
+func (d *download) receive(f *flight, got *s3.GetObjectOutput) (*DownloadFileOutput, error) {
+	start, total, err := extent(got)
+	if err != nil {
+		return nil, d.broken(err.Error())
+	}
+	if d.resumed > 0 && (aws.ToString(got.ETag) != d.etag || start != d.resumed && start != 0) {
+		return nil, &localError{errChanged}
+	}
+	if err := d.place(got, start); err != nil {
+		return nil, &localError{err}
+	}
+	if err := d.write(f, got.Body); err != nil {
+		return nil, err
+	}
+	return d.verify(f, got, total)
+}
+
+// extent is where the answer's bytes begin and how long the object is; -1
+// where the store does not say.
+func extent(got *s3.GetObjectOutput) (start, total int64, err error) {
+	if got.ContentRange == nil {
+		if got.ContentLength == nil {
+			return 0, -1, nil
+		}
+		return 0, *got.ContentLength, nil
+	}
+	var last int64
+	if _, err = fmt.Sscanf(*got.ContentRange, "bytes %d-%d/%d", &start, &last, &total); err != nil {
+		err = fmt.Errorf("the Content-Range %q cannot be read", *got.ContentRange)
+	}
+	return start, total, err
+}
+
+// place has the partial file ready to take the bytes from start on.
+func (d *download) place(got *s3.GetObjectOutput, start int64) error {
+	if d.file == nil {
+		if err := d.create(aws.ToString(got.ETag)); err != nil {
+			return fmt.Errorf("objectstore: cannot make a file beside %q: %w", d.path, err)
+		}
+	}
+	d.resumed = start
+	if err := d.file.Truncate(start); err != nil {
+		return err
+	}
+	_, err := d.file.Seek(start, io.SeekStart)
+	return err
+}
+
+func (d *download) write(f *flight, body io.Reader) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			f.permit.Renew()
+			if _, err := d.file.Write(buf[:n]); err != nil {
+				return &localError{fmt.Errorf("objectstore: cannot write the download of %q: %w", d.path, err)}
+			}
+		}
+		if err == io.EOF { //nolint:errorlint // io.Reader's own contract
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// verify reads the file back, so that bytes of an earlier try are covered too.
+func (d *download) verify(f *flight, got *s3.GetObjectOutput, total int64) (*DownloadFileOutput, error) {
+	md5sum, sha := md5.New(), sha256.New()
+	if _, err := d.file.Seek(0, io.SeekStart); err != nil {
+		return nil, &localError{err}
+	}
+	size, err := io.Copy(io.MultiWriter(md5sum, sha), renewing{d.file, f})
+	if err != nil {
+		return nil, &localError{fmt.Errorf("objectstore: cannot read back the download of %q: %w", d.path, err)}
+	}
+	out := &DownloadFileOutput{
+		ETag: aws.ToString(got.ETag), Size: size, Resumed: d.resumed,
+		SHA256: hex.EncodeToString(sha.Sum(nil)), Metadata: got.Metadata,
+	}
+	if problem := mismatch(got, out, total, hex.EncodeToString(md5sum.Sum(nil))); problem != "" {
+		d.drop() // it is wrong, so nothing of it may be resumed
+		return nil, d.broken(problem)
+	}
+	return out, nil
+}
+
+type renewing struct {
+	r io.Reader
+	f *flight
+}
+
+func (r renewing) Read(p []byte) (int, error) {
+	r.f.permit.Renew()
+	return r.r.Read(p)
+}
+
+func mismatch(got *s3.GetObjectOutput, out *DownloadFileOutput, total int64, md5sum string) string {
+	if total >= 0 && out.Size != total {
+		return "the object has " + strconv.FormatInt(total, 10) + " bytes, " + strconv.FormatInt(out.Size, 10) + " came"
+	}
+	if want := got.Metadata[hashKey]; len(want) == hex.EncodedLen(sha256.Size) && !strings.EqualFold(want, out.SHA256) {
+		return "its SHA-256 is " + out.SHA256 + ", its metadata says " + want
+	}
+	plain := got.SSECustomerAlgorithm == nil && (got.ServerSideEncryption == "" || got.ServerSideEncryption == types.ServerSideEncryptionAes256)
+	if want, ok := md5Of(got.ETag); ok && plain && want != md5sum {
+		return "its MD5 is " + md5sum + ", its ETag says " + want
+	}
+	return ""
+}
+
+func (d *download) broken(problem string) error {
+	return &ContractError{"GetObject", aws.ToString(d.in.Bucket), aws.ToString(d.in.Key), problem}
+}
+
+// publish brings the file to the disk and gives it its name.
+func (d *download) publish() error {
+	err := d.file.Sync()
+	if err == nil {
+		err = os.Rename(d.file.Name(), d.path)
+	}
+	if err == nil {
+		err = syncFolder(filepath.Dir(d.path))
+	}
+	if err != nil {
+		return fmt.Errorf("objectstore: cannot finish the download of %q: %w", d.path, err)
+	}
+	d.sweep()
+	return nil
+}

@@ -1,0 +1,207 @@
+// Package objectstore is the door to S3: the operations of the AWS SDK, with
+// the SDK's own names, arguments and results, behind a circuit breaker.
+//
+//	out, err := client.PutObject(ctx, in)                  // before
+//	out, err := objectstore.PutObject(ctx, client, in)     // after
+//
+// The client is an interface of the methods that an operation needs, so
+// *s3.Client fits, and so do package filestore and a test double. [NewClient]
+// builds a well-set *s3.Client.
+//
+// # What a call does
+//
+// The package's functions go through the breaker [resilience.S3]; a [Guard]
+// with another breaker has the same operations as methods. While the breaker
+// is open a call returns *resilience.OpenError and nothing is sent. Otherwise
+// the call is made once: [aws.NopRetryer] is added after the caller's own
+// options, for any client. The error is the SDK's own, the same value.
+//
+// [Classify] says what an error means to the breaker. A missing key or a
+// failed condition is an answer and proves that S3 works; a bad request and a
+// caller who left say nothing; 5xx, connection failures and timeouts count.
+//
+// # Bodies
+//
+// GetObject's body decides the outcome: at its end, at its error, or at
+// Close. Reading renews a probe's lease. A body that is closed early, or whose
+// context is cancelled, gives its slot back and counts as nothing. Close every
+// body.
+//
+// A body for PutObject that cannot seek is copied first, to memory up to 1 MiB
+// and to a temporary file beyond, since the SDK refuses it over plain HTTP and
+// S3 wants to know its length. What a caller's own reader says is returned and
+// never counted.
+//
+// # Files
+//
+// [DownloadFile] and [UploadFile] move files of any size in bounded memory and
+// check size and hash. A downloaded file appears under its name whole or not
+// at all.
+//
+// Importing this package registers the breakers' gauge with Prometheus.
+//
+// All functions are safe for concurrent use.
+package objectstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	_ "github.com/penstock-go/penstock/metrics" // no breaker is silent
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// PutObjectAPI is the part of *s3.Client that PutObject needs.
+type PutObjectAPI interface {
+	PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error)
+}
+
+// HeadObjectAPI is the part of *s3.Client that HeadObject needs.
+type HeadObjectAPI interface {
+	HeadObject(ctx context.Context, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
+}
+
+// GetObjectAPI is the part of *s3.Client that GetObject and DownloadFile need.
+type GetObjectAPI interface {
+	GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error)
+}
+
+// DeleteObjectAPI is the part of *s3.Client that DeleteObject needs.
+type DeleteObjectAPI interface {
+	DeleteObject(ctx context.Context, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
+}
+
+// DeleteObjectsAPI is the part of *s3.Client that DeleteObjects needs.
+type DeleteObjectsAPI interface {
+	DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error)
+}
+
+// ListObjectsV2API is the part of *s3.Client that ListObjectsV2 needs.
+type ListObjectsV2API interface {
+	ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
+}
+
+// CopyObjectAPI is the part of *s3.Client that CopyObject needs.
+type CopyObjectAPI interface {
+	CopyObject(ctx context.Context, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error)
+}
+
+// HeadBucketAPI is the part of *s3.Client that HeadBucket needs.
+type HeadBucketAPI interface {
+	HeadBucket(ctx context.Context, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error)
+}
+
+// CreateBucketAPI is the part of *s3.Client that CreateBucket needs.
+type CreateBucketAPI interface {
+	CreateBucket(ctx context.Context, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error)
+}
+
+// Guard is the door over a breaker of your own: one for each bucket owner,
+// region or provider. A nil Breaker is [resilience.S3]. Its methods are the
+// package's functions.
+type Guard struct{ Breaker *resilience.Breaker }
+
+func (g Guard) breaker() *resilience.Breaker {
+	if g.Breaker != nil {
+		return g.Breaker
+	}
+	return resilience.S3
+}
+
+// once adds to the caller's options what makes a call one request.
+func once(optFns []func(*s3.Options)) []func(*s3.Options) {
+	return append(slices.Clip(optFns), func(o *s3.Options) {
+		o.Retryer = aws.NopRetryer{}
+		o.RetryMaxAttempts = 0 // a number here would wrap the retryer
+	})
+}
+
+// simple is an operation whose answer is there when the method returns.
+func simple[In, Out any](
+	ctx context.Context, g Guard, t target, in In, optFns []func(*s3.Options),
+	method func(context.Context, In, ...func(*s3.Options)) (Out, error),
+) (Out, error) {
+	return call(ctx, g, t, func(f *flight) (Out, error) { return method(f.ctx, in, once(optFns)...) })
+}
+
+// HeadObject is HeadObject of the S3 client. A missing key is *types.NotFound.
+// A 403 may mean a missing key too, where listing is not allowed, and counts
+// as nothing.
+func (g Guard) HeadObject(ctx context.Context, client HeadObjectAPI, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+	return simple(ctx, g, target{"HeadObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.HeadObject)
+}
+
+// DeleteObject is DeleteObject of the S3 client.
+func (g Guard) DeleteObject(ctx context.Context, client DeleteObjectAPI, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
+	return simple(ctx, g, target{"DeleteObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.DeleteObject)
+}
+
+// DeleteObjects is DeleteObjects of the S3 client: up to 1,000 keys. Look at
+// the output's Errors: keys that could not be deleted are there, not in err.
+func (g Guard) DeleteObjects(ctx context.Context, client DeleteObjectsAPI, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
+	return simple(ctx, g, target{op: "DeleteObjects", bucket: aws.ToString(in.Bucket)}, in, optFns, client.DeleteObjects)
+}
+
+// ListObjectsV2 is ListObjectsV2 of the S3 client: one page of up to 1,000 keys.
+func (g Guard) ListObjectsV2(ctx context.Context, client ListObjectsV2API, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+	return simple(ctx, g, target{op: "ListObjectsV2", bucket: aws.ToString(in.Bucket)}, in, optFns, client.ListObjectsV2)
+}
+
+// CopyObject is CopyObject of the S3 client. CopySource is "bucket/key",
+// percent-encoded. S3 may say 200 and send an error in the body; the SDK makes
+// an error of it and it counts by its code.
+func (g Guard) CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+	if err := checkMetadata("CopyObject", in.Metadata); err != nil {
+		return nil, err
+	}
+	return simple(ctx, g, target{"CopyObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.CopyObject)
+}
+
+// HeadBucket is HeadBucket of the S3 client. Ask it before the first put: some
+// stores create a missing bucket on a put.
+func (g Guard) HeadBucket(ctx context.Context, client HeadBucketAPI, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
+	return simple(ctx, g, target{op: "HeadBucket", bucket: aws.ToString(in.Bucket)}, in, optFns, client.HeadBucket)
+}
+
+// CreateBucket is CreateBucket of the S3 client.
+func (g Guard) CreateBucket(ctx context.Context, client CreateBucketAPI, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
+	return simple(ctx, g, target{op: "CreateBucket", bucket: aws.ToString(in.Bucket)}, in, optFns, client.CreateBucket)
+}
+
+// HeadObject is [Guard.HeadObject] through [resilience.S3].
+func HeadObject(ctx context.Context, client HeadObjectAPI, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+	return Guard{}.HeadObject(ctx, client, in, optFns...)
+}
+
+// DeleteObject is [Guard.DeleteObject] through [resilience.S3].
+func DeleteObject(ctx context.Context, client DeleteObjectAPI, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
+	return Guard{}.DeleteObject(ctx, client, in, optFns...)
+}
+
+// DeleteObjects is [Guard.DeleteObjects] through [resilience.S3].
+func DeleteObjects(ctx context.Context, client DeleteObjectsAPI, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
+	return Guard{}.DeleteObjects(ctx, client, in, optFns...)
+}
+
+// ListObjectsV2 is [Guard.ListObjectsV2] through [resilience.S3].
+func ListObjectsV2(ctx context.Context, client ListObjectsV2API, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+	return Guard{}.ListObjectsV2(ctx, client, in, optFns...)
+}
+
+// CopyObject is [Guard.CopyObject] through [resilience.S3].
+func CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+	return Guard{}.CopyObject(ctx, client, in, optFns...)
+}
+
+// HeadBucket is [Guard.HeadBucket] through [resilience.S3].
+func HeadBucket(ctx context.Context, client HeadBucketAPI, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
+	return Guard{}.HeadBucket(ctx, client, in, optFns...)
+}
+
+// CreateBucket is [Guard.CreateBucket] through [resilience.S3].
+func CreateBucket(ctx context.Context, client CreateBucketAPI, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
+	return Guard{}.CreateBucket(ctx, client, in, optFns...)
+}

@@ -1,0 +1,154 @@
+package objectstore
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+)
+
+// A partial download is called ".penstock-<what>-<etag>.part": a hash of the
+// file's name and the object's, and the object's ETag in hex. Whoever writes
+// it holds a lock on it. One that cannot be shared or resumed has a random
+// word for its ETag.
+const (
+	partialStart = ".penstock-"
+	partialEnd   = ".part"
+)
+
+func partialPrefix(in *s3.GetObjectInput, path string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", filepath.Base(path), aws.ToString(in.Bucket), aws.ToString(in.Key), aws.ToString(in.VersionId)))
+	return partialStart + hex.EncodeToString(sum[:8]) + "-"
+}
+
+func (d *download) partials() []string {
+	entries, err := os.ReadDir(filepath.Dir(d.path))
+	if err != nil {
+		return nil // creating the file will say it
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), d.prefix) && strings.HasSuffix(e.Name(), partialEnd) {
+			names = append(names, filepath.Join(filepath.Dir(d.path), e.Name()))
+		}
+	}
+	return names
+}
+
+// resume takes over what an earlier try has left, if nobody else has it.
+func (d *download) resume() {
+	for _, name := range d.partials() {
+		text := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), d.prefix), partialEnd)
+		etag, err := hex.DecodeString(text)
+		if err != nil {
+			continue
+		}
+		f, err := claim(name, os.O_RDWR)
+		if err != nil {
+			continue
+		}
+		if info, err := f.Stat(); err == nil && info.Size() > 0 {
+			d.file, d.etag, d.resumed = f, string(etag), info.Size()
+			return
+		}
+		_ = f.Close()
+	}
+}
+
+// create makes the partial file for an object with that ETag.
+func (d *download) create(etag string) error {
+	folder := filepath.Dir(d.path)
+	if etag != "" && len(etag) <= 64 {
+		name := filepath.Join(folder, d.prefix+hex.EncodeToString([]byte(etag))+partialEnd)
+		if f, err := claim(name, os.O_RDWR|os.O_CREATE); err == nil {
+			d.file, d.etag = f, etag
+			return nil
+		}
+	}
+	f, err := claim(filepath.Join(folder, d.prefix+"x"+rand.Text()+partialEnd), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	d.file, d.etag = f, ""
+	return err
+}
+
+var errTaken = errors.New("another download has the file")
+
+// claim opens and locks a file. Between the two another download may have
+// renamed it: then it is no longer ours to write.
+func claim(name string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(name, flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err = lock(f); err == nil {
+		if err = same(f, name); err == nil {
+			return f, nil
+		}
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+func same(f *os.File, name string) error {
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(mine, there) {
+		return errTaken
+	}
+	return nil
+}
+
+// drop throws away what was got so far.
+func (d *download) drop() {
+	if d.file != nil {
+		_ = os.Remove(d.file.Name())
+		_ = d.file.Close()
+	}
+	d.file, d.etag, d.resumed = nil, "", 0
+}
+
+// close lets go of a partial file, and of its bytes where they are no use.
+func (d *download) close() {
+	if d.file == nil {
+		return
+	}
+	if info, err := d.file.Stat(); d.etag == "" || err == nil && info.Size() == 0 {
+		if same(d.file, d.file.Name()) == nil {
+			_ = os.Remove(d.file.Name())
+		}
+	}
+	_ = d.file.Close()
+}
+
+// sweep removes what dead downloads of the same object to the same file left.
+func (d *download) sweep() {
+	for _, name := range d.partials() {
+		if f, err := claim(name, os.O_RDWR); err == nil {
+			_ = os.Remove(name)
+			_ = f.Close()
+		}
+	}
+}
+
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" { // a folder's handle cannot be synced there
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
