@@ -1,37 +1,144 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock-go/penstock/resilience"
 )
 
-var stateDesc = prometheus.NewDesc(
-	"circuit_breaker_state",
-	"State of the circuit breaker: 0 closed, 1 half-open, 2 open.",
-	[]string{"upstream"}, nil,
+// Outcomes of a call as the label says them. They are disjoint: a call is in one
+// of them only.
+const (
+	outcomeRejected      = "rejected"
+	outcomeRetriedInTask = "retried_in_task"
+	outcomeStale         = "stale"
+	outcomePanicked      = "panicked"
 )
 
-// Collector reads every breaker of one registry at the time of a scrape. It
-// holds no values of its own and is safe for concurrent use.
+var (
+	stateDesc = desc("state", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.")
+	callsDesc = desc("calls_total", "Calls by outcome. Each is in one outcome: rejected and retried_in_task "+
+		"were refused and never sent, stale came back after their state had ended.", "outcome")
+	transitionsDesc = desc("transitions_total", "Changes of state.", "from", "to")
+	openedDesc      = desc("opened_total", "Times the breaker opened, reopenings after a bad probe included.")
+	probesDesc      = desc("probes_total", "Probes that went out.")
+	resultsDesc     = desc("probe_results_total", "Probes that ended half-open: closed by a good one, reopened by a bad one.", "result")
+	secondsDesc     = desc("state_seconds_total", "Time spent in each state. Waiting for a call after the reset time is half_open.", "state")
+	untilDesc       = desc("open_until_timestamp_seconds", "When the next probe may go out, as Unix time. 0 if not open, or if time will not end it.")
+	streakDesc      = desc("consecutive_failures", "Counted failures since the last success.")
+	failMaxDesc     = desc("consecutive_failures_limit", "Consecutive failures that open the breaker. 0 if a window decides.")
+	windowDesc      = desc("window_failure_ratio", "Failures by calls in the window. 0 without a window or without calls in it.")
+
+	descs = []*prometheus.Desc{
+		stateDesc, callsDesc, transitionsDesc, openedDesc, probesDesc, resultsDesc,
+		secondsDesc, untilDesc, streakDesc, failMaxDesc, windowDesc,
+	}
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("circuit_breaker_"+name, help, append([]string{"upstream"}, labels...), nil)
+}
+
+// Collector reads every breaker of one registry at the time of a scrape. It is
+// safe for concurrent use.
+//
+// Counts of calls and of openings come from the breakers and are exact whenever
+// the collector was made. Transitions, results of probes and seconds in a state
+// are counted from the moment the collector first sees a breaker: when it is
+// made, or at the first scrape after the breaker was registered.
 type Collector struct {
 	breakers *resilience.Registry
+	seen     histories
 }
 
 // NewCollector returns a collector for the breakers of reg, including those that
-// are registered later. Register it once with each Prometheus registerer that
-// should have them; the collector for resilience.Default is already on the
-// default one.
+// are registered later. Register it with the Prometheus registerer that should
+// have them; the collector for resilience.Default is already on the default one.
 func NewCollector(reg *resilience.Registry) *Collector {
-	return &Collector{breakers: reg}
+	c := &Collector{breakers: reg}
+	c.seen.of(reg.All())
+	return c
 }
 
 // Describe implements prometheus.Collector.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) { ch <- stateDesc }
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range descs {
+		ch <- d
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	for _, b := range c.breakers.All() {
-		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(b.State()), b.Name())
+	for b, h := range c.seen.of(c.breakers.All()) {
+		s := b.Snapshot()
+		emit := emitter{ch, s.Name}
+		emit.snapshot(s)
+		emit.history(h.read(s, clockOf(b)))
 	}
+}
+
+// emitter sends the metrics of one breaker.
+type emitter struct {
+	to       chan<- prometheus.Metric
+	upstream string
+}
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e.to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{e.upstream}, labels...)...)
+}
+
+func (e emitter) counter(d *prometheus.Desc, v float64, labels ...string) {
+	e.to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{e.upstream}, labels...)...)
+}
+
+func (e emitter) snapshot(s resilience.Snapshot) {
+	e.gauge(stateDesc, float64(s.State))
+	e.gauge(untilDesc, unix(s.OpenUntil))
+	e.gauge(streakDesc, float64(s.Streak))
+	e.gauge(failMaxDesc, float64(s.FailMax))
+	e.gauge(windowDesc, ratio(s.WindowFailures, s.WindowCalls))
+	e.counter(openedDesc, float64(s.Opened))
+	e.counter(probesDesc, float64(s.Probes))
+	for outcome, n := range map[string]uint64{
+		resilience.Success.String():   s.Successes,
+		resilience.Failure.String():   s.Failures,
+		resilience.Ignored.String():   s.Ignored,
+		resilience.Throttled.String(): s.Throttled,
+		resilience.Denied.String():    s.Denied,
+		outcomePanicked:               s.Panics,
+		outcomeStale:                  s.Stale,
+		outcomeRejected:               s.Rejected - min(s.Rejected, s.RetriedInTask),
+		outcomeRetriedInTask:          s.RetriedInTask,
+	} {
+		e.counter(callsDesc, float64(n), outcome)
+	}
+}
+
+func (e emitter) history(r record) {
+	for _, from := range states {
+		for _, to := range states {
+			if from != to {
+				e.counter(transitionsDesc, float64(r.moves[from][to]), from.String(), to.String())
+			}
+		}
+		e.counter(secondsDesc, r.spent[from].Seconds(), from.String())
+	}
+	e.counter(resultsDesc, float64(r.moves[resilience.HalfOpen][resilience.Closed]), "closed")
+	e.counter(resultsDesc, float64(r.moves[resilience.HalfOpen][resilience.Open]), "reopened")
+}
+
+func unix(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
+
+func ratio(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
 }

@@ -14,6 +14,11 @@
 // of this module imports this package, so a breaker that is in use is never
 // silent. This is the one place in the module where an import has an effect.
 //
+// Beside the state there are the calls by outcome, transitions, probes, seconds
+// in each state, the time of the next probe and the streak of each breaker, the
+// durations of calls by operation (ObserveCall) and what a document pipeline does
+// (Pipeline, Ingest). docs/metrics.md lists all of it.
+//
 // Nothing is pushed when a breaker changes; values are read from the breakers
 // while Prometheus scrapes. A breaker whose reset time has passed with no
 // traffic therefore reads half-open, not the state of its last event.
@@ -22,6 +27,8 @@
 // registry other than the default one, make a collector and register it:
 //
 //	prometheus.NewRegistry().MustRegister(metrics.NewCollector(breakers))
+//
+// A job that ends before it is scraped delivers with Push or WriteTextfile.
 //
 // Label values are breaker names and operation names of the program. They never
 // hold a key, an address, a document or the text of an error.
@@ -42,7 +49,7 @@ import (
 // A breaker must never be silent, and nobody remembers to register a collector:
 // hence the one init of this module.
 func init() {
-	prometheus.MustRegister(NewCollector(resilience.Default))
+	prometheus.MustRegister(NewCollector(resilience.Default), durations, Ingest)
 }
 
 // Handler answers with the metrics of the default Prometheus registry in the

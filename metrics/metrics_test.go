@@ -3,16 +3,20 @@ package metrics_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +35,16 @@ var errDown = errors.New("upstream is down")
 
 func registry(clock resilience.Clock) *resilience.Registry {
 	return resilience.NewRegistry(resilience.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+}
+
+func succeed(t *testing.T, b *resilience.Breaker) {
+	t.Helper()
+	require.NoError(t, b.Do(t.Context(), func(context.Context) error { return nil }))
+}
+
+func refused(t *testing.T, ctx context.Context, b *resilience.Breaker) {
+	t.Helper()
+	require.ErrorIs(t, b.Do(ctx, func(context.Context) error { return nil }), resilience.ErrOpen)
 }
 
 func fail(t *testing.T, b *resilience.Breaker, times int) {
@@ -61,7 +75,6 @@ func TestMetricGaugeReflectsState(t *testing.T) {
 	clock := &hands{}
 	reg := registry(clock)
 	b := reg.MustRegister("s3", resilience.Config{FailMax: 2, ResetTimeout: time.Minute})
-	ok := func(context.Context) error { return nil }
 
 	for _, step := range []struct {
 		name string
@@ -74,7 +87,7 @@ func TestMetricGaugeReflectsState(t *testing.T) {
 		{"just before the reset time", func() { clock.advance(time.Minute - 1) }, 2},
 		{"at the reset time, with no traffic", func() { clock.advance(1) }, 1},
 		{"long after, with no traffic", func() { clock.advance(time.Hour) }, 1},
-		{"a good probe", func() { require.NoError(t, b.Do(t.Context(), ok)) }, 0},
+		{"a good probe", func() { succeed(t, b) }, 0},
 		{"by hand", func() { b.ForceOpen("maintenance") }, 2},
 		{"reset", b.Reset, 0},
 	} {
@@ -113,25 +126,91 @@ func TestCollectorShowsBreakersThatComeLater(t *testing.T) {
 }
 
 func TestMetricNamesPassTheLinter(t *testing.T) {
-	reg := registry(nil)
-	reg.MustRegister("s3", resilience.Config{})
-	problems, err := testutil.CollectAndLint(metrics.NewCollector(reg))
+	problems, err := testutil.GatherAndLint(prometheus.DefaultGatherer, ours(t)...)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }
 
+// ours are the names of this package's metrics on the default registry.
+func ours(t *testing.T) []string {
+	t.Helper()
+	metrics.DeclareOperations("llm", "create_embeddings")
+	families, err := prometheus.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	var names []string
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "circuit_breaker_") || strings.HasPrefix(f.GetName(), "ingest_") {
+			names = append(names, f.GetName())
+		}
+	}
+	require.Greater(t, len(names), 15)
+	return names
+}
+
+var update = flag.Bool("update", false, "write what is in testdata")
+
+func golden(t *testing.T, name string, reg *prometheus.Registry) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	got := recorder.Body.String()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got, "if the change is meant: go test ./metrics -update")
+}
+
+// TestGoldenExposition holds the whole text after an outage: llm has seen
+// nothing, milvus is in the middle of one, s3 waits for a probe.
 func TestGoldenExposition(t *testing.T) {
 	clock := &hands{}
-	reg := registry(clock)
-	reg.MustRegister("llm", resilience.Config{})
-	fail(t, reg.MustRegister("milvus", resilience.Config{FailMax: 1}), 1)
-	fail(t, reg.MustRegister("s3", resilience.Config{FailMax: 1, ResetTimeout: time.Second}), 1)
-	clock.advance(time.Second)
-	want := `# HELP circuit_breaker_state State of the circuit breaker: 0 closed, 1 half-open, 2 open.
-# TYPE circuit_breaker_state gauge
-circuit_breaker_state{upstream="llm"} 0
-circuit_breaker_state{upstream="milvus"} 2
-circuit_breaker_state{upstream="s3"} 1
-`
-	require.NoError(t, testutil.CollectAndCompare(metrics.NewCollector(reg), strings.NewReader(want)))
+	breakers := registry(clock)
+	breakers.MustRegister("llm", resilience.Config{})
+	milvus := breakers.MustRegister("milvus", resilience.Config{FailMax: 2})
+	s3 := breakers.MustRegister("s3", resilience.Config{
+		Trip: resilience.CountWindow{Size: 4, MinCalls: 1, FailureRate: 0.5}, ResetTimeout: time.Second,
+	})
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(metrics.NewCollector(breakers))
+
+	clock.advance(10 * time.Second)
+	succeed(t, milvus)
+	fail(t, milvus, 2)
+	refused(t, t.Context(), milvus)
+	fail(t, s3, 1)
+	clock.advance(5 * time.Second)
+	golden(t, "breakers.txt", reg)
+}
+
+func TestGoldenExpositionOfAPipeline(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	p, err := metrics.NewPipeline(reg)
+	require.NoError(t, err)
+	p.Document("ingested")
+	p.Document("dead_letter")
+	p.Document("a name from outside")
+	p.Chunks(12)
+	p.Batch(12, 3400)
+	p.Cache(3, 9)
+	p.Queue("embed", 4)
+	p.Queue("embed", -1)
+	p.Stage("embed", 250*time.Millisecond)
+	p.RunEnded(time.Unix(1_700_000_000, 500_000_000))
+	golden(t, "pipeline.txt", reg)
+}
+
+func TestPipelineThatIsNotThereCountsNothing(t *testing.T) {
+	var p *metrics.Pipeline
+	assert.NotPanics(t, func() {
+		p.Document("ingested")
+		p.Chunks(1)
+		p.Batch(1, 1)
+		p.Cache(1, 1)
+		p.Queue("embed", 1)
+		p.Stage("embed", 1)
+		p.RunEnded(time.Time{})
+	})
 }

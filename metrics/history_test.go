@@ -1,0 +1,233 @@
+package metrics_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/metrics"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// values are the series of one scrape: name{label="value",…} without the upstream.
+func values(t *testing.T, c prometheus.Collector, upstream string) map[string]float64 {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(c))
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	all := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if key, mine := series(f.GetName(), m, upstream); mine {
+				all[key] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return all
+}
+
+func series(name string, m *dto.Metric, upstream string) (key string, mine bool) {
+	var labels []string
+	for _, l := range m.GetLabel() {
+		if l.GetName() == "upstream" {
+			mine = l.GetValue() == upstream
+			continue
+		}
+		labels = append(labels, l.GetValue())
+	}
+	return strings.TrimPrefix(name, "circuit_breaker_") + " " + strings.Join(labels, " "), mine
+}
+
+func TestAnOutageAddsUp(t *testing.T) {
+	clock := &hands{}
+	reg := registry(clock)
+	b := reg.MustRegister("s3", resilience.Config{FailMax: 2, ResetTimeout: 20 * time.Second})
+	c := metrics.NewCollector(reg)
+
+	clock.advance(10 * time.Second)
+	succeed(t, b)
+	fail(t, b, 2) // open at 10
+	task := resilience.WithTask(t.Context(), "t1")
+	refused(t, task, b)
+	refused(t, task, b)
+	clock.advance(25 * time.Second) // waits for a call since 30
+	fail(t, b, 1)                   // bad probe, open again at 35
+	clock.advance(20 * time.Second)
+	succeed(t, b) // good probe, closed at 55
+	clock.advance(5 * time.Second)
+
+	got := values(t, c, "s3")
+	for key, want := range map[string]float64{
+		"state ":                           0,
+		"calls_total success":              2,
+		"calls_total failure":              3,
+		"calls_total ignored":              0,
+		"calls_total rejected":             1,
+		"calls_total retried_in_task":      1,
+		"opened_total ":                    2,
+		"probes_total ":                    2,
+		"probe_results_total closed":       1,
+		"probe_results_total reopened":     1,
+		"transitions_total closed open":    1,
+		"transitions_total open half_open": 2,
+		"transitions_total half_open open": 1,
+		"state_seconds_total closed":       15,
+		"state_seconds_total open":         40,
+		"state_seconds_total half_open":    5,
+		"consecutive_failures_limit ":      2,
+		"open_until_timestamp_seconds ":    0,
+		"consecutive_failures ":            0,
+		"transitions_total closed closed":  0,
+		"transitions_total half_open half": 0,
+	} {
+		assert.InDelta(t, want, got[key], 1e-9, key)
+	}
+}
+
+func TestSecondsNeverShrink(t *testing.T) {
+	clock := &hands{}
+	reg := registry(clock)
+	b := reg.MustRegister("s3", resilience.Config{FailMax: 1, ResetTimeout: time.Second})
+	c := metrics.NewCollector(reg)
+	before := values(t, c, "s3")
+	for step := range 50 {
+		clock.advance(700 * time.Millisecond)
+		_ = b.Do(t.Context(), func(context.Context) error { return []error{nil, errDown}[step%2] })
+		now := values(t, c, "s3")
+		for _, state := range []string{"closed", "half_open", "open"} {
+			key := "state_seconds_total " + state
+			assert.GreaterOrEqual(t, now[key], before[key], "%s at step %d", key, step)
+		}
+		before = now
+	}
+	total := before["state_seconds_total closed"] + before["state_seconds_total half_open"] + before["state_seconds_total open"]
+	assert.InDelta(t, 35, total, 1e-6, "no second is counted twice")
+}
+
+func TestCountsBeforeTheCollectorAreKept(t *testing.T) {
+	reg := registry(&hands{})
+	fail(t, reg.MustRegister("s3", resilience.Config{FailMax: 2}), 2)
+	got := values(t, metrics.NewCollector(reg), "s3")
+	assert.InDelta(t, 2, got["calls_total failure"], 0)
+	assert.InDelta(t, 1, got["opened_total "], 0)
+	assert.InDelta(t, 2, got["state "], 0)
+}
+
+func TestKeyedBreakersComeAndGo(t *testing.T) {
+	reg := registry(&hands{})
+	family, err := reg.Keyed("partner", resilience.Config{MaxKeys: 2})
+	require.NoError(t, err)
+	c := metrics.NewCollector(reg)
+	for _, key := range []string{"a", "b", "c", "d"} {
+		succeed(t, family.Get(key))
+		assert.LessOrEqual(t, testutil.CollectAndCount(c, "circuit_breaker_state"), 2)
+	}
+	assert.InDelta(t, 1, values(t, c, "partner/d")["calls_total success"], 0)
+}
+
+func TestScrapesAndCallsAtOnce(t *testing.T) {
+	reg := registry(nil)
+	b := reg.MustRegister("s3", resilience.Config{FailMax: 1, ResetTimeout: time.Nanosecond})
+	c := metrics.NewCollector(reg)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for step := range 2000 {
+			_ = b.Do(context.Background(), func(context.Context) error { return []error{nil, errDown}[step%2] })
+		}
+	}()
+	for range 50 {
+		testutil.CollectAndCount(c)
+	}
+	<-done
+	got := values(t, c, "s3")
+	assert.InDelta(t, got["opened_total "], got["transitions_total closed open"]+got["transitions_total half_open open"], 0)
+}
+
+func TestObserveCall(t *testing.T) {
+	metrics.DeclareOperations("test", "put_object", "get_object")
+	metrics.ObserveCall("test", "put_object", 30*time.Millisecond)
+	text := scrape(t, metrics.Handler())
+	assert.Contains(t, text, `circuit_breaker_call_duration_seconds_bucket{operation="put_object",upstream="test",le="0.025"} 0`)
+	assert.Contains(t, text, `circuit_breaker_call_duration_seconds_bucket{operation="put_object",upstream="test",le="0.05"} 1`)
+	assert.Contains(t, text, `circuit_breaker_call_duration_seconds_count{operation="get_object",upstream="test"} 0`)
+}
+
+func TestPush(t *testing.T) {
+	type request struct{ method, path, user, password string }
+	got := make(chan request, 1)
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		got <- request{r.Method, r.URL.Path, user, password}
+	}))
+	defer gateway.Close()
+	address := strings.Replace(gateway.URL, "//", "//job:secret@", 1)
+	require.NoError(t, metrics.Push(t.Context(), address, "nightly"))
+	assert.Equal(t, request{http.MethodPut, "/metrics/job/nightly", "job", "secret"}, <-got)
+}
+
+func TestPushFailureNamesNoPassword(t *testing.T) {
+	for _, address := range []string{"http://job:secret@127.0.0.1:1", "http://job:secret@host\x7f"} {
+		err := metrics.Push(t.Context(), address, "nightly")
+		var failed *metrics.DeliveryError
+		require.ErrorAs(t, err, &failed, address)
+		assert.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestWriteTextfile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ingest.prom")
+	require.NoError(t, metrics.WriteTextfile(path))
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `circuit_breaker_state{upstream="milvus"} 0`)
+	var failed *metrics.DeliveryError
+	require.ErrorAs(t, metrics.WriteTextfile(filepath.Join(path, "x.prom")), &failed)
+}
+
+// The cost of being watched: a call on a breaker that no collector knows, on one
+// that a collector follows, and on one whose calls are timed too.
+func BenchmarkCall(b *testing.B) {
+	work := func(context.Context) error { return nil }
+	ctx := context.Background()
+	b.Run("unwatched", func(b *testing.B) {
+		breaker := resilience.MustNew("bench", resilience.Config{})
+		for b.Loop() {
+			_ = breaker.Do(ctx, work)
+		}
+	})
+	reg := registry(nil)
+	breaker := reg.MustRegister("bench", resilience.Config{})
+	testutil.CollectAndCount(metrics.NewCollector(reg))
+	b.Run("collected", func(b *testing.B) {
+		for b.Loop() {
+			_ = breaker.Do(ctx, work)
+		}
+	})
+	b.Run("timed", func(b *testing.B) {
+		for b.Loop() {
+			start := time.Now()
+			_ = breaker.Do(ctx, work)
+			metrics.ObserveCall("bench", "work", time.Since(start))
+		}
+	})
+}
+
+func BenchmarkScrape(b *testing.B) {
+	c := metrics.NewCollector(resilience.Default)
+	for b.Loop() {
+		testutil.CollectAndCount(c)
+	}
+}

@@ -1,0 +1,153 @@
+package metrics
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Label values of a Pipeline. Others are counted as "other", so that no input
+// can make series.
+var (
+	results = []string{"ingested", "unchanged", "dead_letter", "known_dead_letter", "deferred", "would_ingest", "deleted", "other"}
+	stages  = []string{"discover", "read", "original", "parse", "chunk", "enrich", "embed", "upsert", "verify", "delete", "commit", "other"}
+)
+
+// Ingest is the pipeline of this process, on the default Prometheus registry.
+var Ingest = newPipeline()
+
+// Pipeline counts what a document pipeline does. All its series exist at zero
+// from the start. It is safe for concurrent use, and a nil *Pipeline counts
+// nothing.
+type Pipeline struct {
+	documents *prometheus.CounterVec
+	chunks    prometheus.Counter
+	tokens    prometheus.Counter
+	cache     *prometheus.CounterVec
+	batches   prometheus.Histogram
+	stages    *prometheus.HistogramVec
+	queues    *prometheus.GaugeVec
+	last      prometheus.Gauge
+}
+
+// NewPipeline makes a pipeline's metrics on a registerer of its own.
+func NewPipeline(reg prometheus.Registerer) (*Pipeline, error) {
+	p := newPipeline()
+	return p, reg.Register(p)
+}
+
+func newPipeline() *Pipeline {
+	p := &Pipeline{
+		documents: counters("documents_total", "Documents by what came of them.", "result"),
+		chunks:    prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_chunks_total", Help: "Chunks stored."}),
+		tokens:    prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_tokens_total", Help: "Tokens sent to the embedding model, by the count of the pipeline."}),
+		cache:     counters("embedding_cache_lookups_total", "Texts looked up in the cache of embeddings.", "result"),
+		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "ingest_embedding_batch_texts", Help: "Texts in a batch sent to the embedding model.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048},
+		}),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ingest_stage_duration_seconds", Help: "How long a stage took for one unit of its work, waiting for an upstream included.",
+			Buckets: prometheus.ExponentialBucketsRange(0.0005, 60, 12),
+		}, []string{"stage"}),
+		queues: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ingest_queue_depth", Help: "Units of work that wait for a stage."}, []string{"stage"}),
+		last:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "ingest_last_run_timestamp_seconds", Help: "When the last run ended, as Unix time. 0 before the first."}),
+	}
+	p.zero()
+	return p
+}
+
+func counters(name, help, label string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ingest_" + name, Help: help}, []string{label})
+}
+
+func (p *Pipeline) zero() {
+	for _, result := range results {
+		p.documents.WithLabelValues(result)
+	}
+	for _, stage := range stages {
+		p.stages.WithLabelValues(stage)
+		p.queues.WithLabelValues(stage)
+	}
+	p.cache.WithLabelValues("hit")
+	p.cache.WithLabelValues("miss")
+}
+
+func (p *Pipeline) collectors() []prometheus.Collector {
+	return []prometheus.Collector{p.documents, p.chunks, p.tokens, p.cache, p.batches, p.stages, p.queues, p.last}
+}
+
+// Describe implements prometheus.Collector.
+func (p *Pipeline) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range p.collectors() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (p *Pipeline) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range p.collectors() {
+		c.Collect(ch)
+	}
+}
+
+// Document counts a document: ingested, unchanged, dead_letter,
+// known_dead_letter, deferred, would_ingest or deleted.
+func (p *Pipeline) Document(result string) {
+	if p != nil {
+		p.documents.WithLabelValues(known(results, result)).Inc()
+	}
+}
+
+// Chunks counts chunks that were stored.
+func (p *Pipeline) Chunks(n int) {
+	if p != nil {
+		p.chunks.Add(float64(n))
+	}
+}
+
+// Batch counts one batch of texts, and their tokens, sent to the embedding model.
+func (p *Pipeline) Batch(texts, tokens int) {
+	if p != nil {
+		p.batches.Observe(float64(texts))
+		p.tokens.Add(float64(tokens))
+	}
+}
+
+// Cache counts texts that were looked up among the embeddings already paid for.
+func (p *Pipeline) Cache(hits, misses int) {
+	if p != nil {
+		p.cache.WithLabelValues("hit").Add(float64(hits))
+		p.cache.WithLabelValues("miss").Add(float64(misses))
+	}
+}
+
+// Stage records how long one unit of work spent in a stage: discover, read,
+// original, parse, chunk, enrich, embed, upsert, verify, delete or commit.
+func (p *Pipeline) Stage(stage string, took time.Duration) {
+	if p != nil {
+		p.stages.WithLabelValues(known(stages, stage)).Observe(took.Seconds())
+	}
+}
+
+// Queue adds delta, which may be negative, to the work that waits for a stage.
+func (p *Pipeline) Queue(stage string, delta int) {
+	if p != nil {
+		p.queues.WithLabelValues(known(stages, stage)).Add(float64(delta))
+	}
+}
+
+// RunEnded notes when a run ended.
+func (p *Pipeline) RunEnded(at time.Time) {
+	if p != nil {
+		p.last.Set(unix(at))
+	}
+}
+
+func known(values []string, value string) string {
+	if slices.Contains(values, value) {
+		return value
+	}
+	return "other"
+}
