@@ -1,0 +1,137 @@
+package llm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+// The real server: llama.cpp with a model of 135 million parameters.
+
+func short(content string) openai.ChatCompletionRequest {
+	r := ask(content)
+	r.MaxTokens = 8
+	return r
+}
+
+func TestRealServerChat(t *testing.T) {
+	client, guard := newClient(t, llm.Config{BaseURL: upstreams.Llama(t)}), newGuard(resilience.Config{})
+	chat, err := guard.CreateChatCompletion(t.Context(), client, short("Say hello. Grüße, 你好, 🙂"))
+	require.NoError(t, err)
+	assert.NotEmpty(t, chat.Choices[0].Message.Content)
+	assert.Positive(t, chat.Usage.CompletionTokens)
+
+	stream, err := guard.CreateChatCompletionStream(t.Context(), client, short("Count to three."))
+	require.NoError(t, err)
+	assert.NotEmpty(t, readAll(t, stream))
+	require.NoError(t, stream.Close())
+
+	models, err := guard.ListModels(t.Context(), client)
+	require.NoError(t, err)
+	assert.NotEmpty(t, models.Models)
+	assert.Equal(t, uint64(3), guard.Breaker.Snapshot().Successes)
+}
+
+func TestRealServerEmbeddings(t *testing.T) {
+	client, guard := newClient(t, llm.Config{BaseURL: upstreams.Llama(t)}), newGuard(resilience.Config{})
+	request := openai.EmbeddingRequestStrings{Model: "any", Input: []string{"a cat", "eine Katze", "猫", "a cat"}}
+	got, err := guard.CreateEmbeddings(t.Context(), client, request)
+	require.NoError(t, err)
+	require.Len(t, got.Data, 4)
+	for i := range got.Data {
+		assert.Equal(t, i, got.Data[i].Index)
+		assert.Len(t, got.Data[i].Embedding, len(got.Data[0].Embedding))
+	}
+	assert.InDeltaSlice(t, got.Data[0].Embedding, got.Data[3].Embedding, 1e-2, "the same text")
+}
+
+func TestRealServerRefusesWhatIsWrong(t *testing.T) {
+	client, guard := newClient(t, llm.Config{BaseURL: upstreams.Llama(t)}), newGuard(resilience.Config{})
+	_, err := guard.CreateChatCompletion(t.Context(), client, openai.ChatCompletionRequest{Model: "any"})
+	require.Error(t, err)
+	assert.Equal(t, uint64(1), guard.Breaker.Snapshot().Ignored, "%v", err)
+}
+
+// An outage of the real server: it opens after five, refuses without asking, probes once a wait, and closes.
+func TestRealServerOutage(t *testing.T) {
+	server := upstreams.StartLlama(t)
+	for _, row := range []struct {
+		name       string
+		down, back func(testing.TB)
+	}{
+		{"killed", server.Kill, server.Start},
+		{"hanging", server.Pause, server.Resume},
+		{"restarted in the middle", server.Kill, server.Start},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			clock := testutil.NewClock()
+			guard := newGuard(resilience.Config{Clock: clock})
+			seen := testutil.Record(t, guard.Breaker)
+			client := newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server), Timeout: 2 * time.Second})
+			call := func() error {
+				_, err := guard.CreateEmbeddings(t.Context(), client, openai.EmbeddingRequestStrings{Model: "any", Input: []string{"a"}})
+				return err
+			}
+			require.NoError(t, call())
+			row.down(t)
+			for i := range 5 {
+				err := call()
+				require.Error(t, err, "call %d", i+1)
+				require.NotErrorIs(t, err, resilience.ErrOpen, "call %d gets the real error", i+1)
+			}
+			require.ErrorIs(t, call(), resilience.ErrOpen)
+			clock.Advance(guard.Breaker.Config().ResetTimeout)
+			require.NotErrorIs(t, call(), resilience.ErrOpen, "the probe")
+			require.ErrorIs(t, call(), resilience.ErrOpen)
+			row.back(t)
+			require.ErrorIs(t, call(), resilience.ErrOpen, "until the wait is over")
+			clock.Advance(guard.Breaker.Config().ResetTimeout)
+			require.NoError(t, call())
+			seen.Want("closed → open", "open → half_open", "half_open → open", "open → half_open", "half_open → closed")
+		})
+	}
+}
+
+func TestRealServerDiesInAStream(t *testing.T) {
+	server := upstreams.StartLlama(t)
+	guard := newGuard(resilience.Config{})
+	client := newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server)})
+	request := ask("Write a very long story about a river.")
+	request.MaxTokens = 2000
+	stream, err := guard.CreateChatCompletionStream(t.Context(), client, request)
+	require.NoError(t, err)
+	defer stream.Close()
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	server.Kill(t)
+	_, err = drain(stream)
+	require.Error(t, err)
+	assertOutcome(t, guard, resilience.Failure)
+}
+
+func TestRealServerCallerLeaves(t *testing.T) {
+	guard := newGuard(resilience.Config{})
+	client := newClient(t, llm.Config{BaseURL: upstreams.Llama(t)})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	request := ask("Write a very long story about a river.")
+	request.MaxTokens = 2000
+	stream, err := guard.CreateChatCompletionStream(ctx, client, request)
+	require.NoError(t, err)
+	defer stream.Close()
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	cancel(errors.New("enough"))
+	_, err = drain(stream)
+	require.Error(t, err)
+	assertOutcome(t, guard, resilience.Ignored)
+}
