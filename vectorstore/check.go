@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -211,4 +212,22 @@ func checkIndex(idx entity.Index) error {
 func noParams() entity.SearchParam {
 	sp, _ := entity.NewIndexFlatSearchParam() // the error is for parameters out of range
 	return sp
+}
+
+// settleEmpty takes the error off results without rows: the SDK fails to read
+// the fields of nothing, and says so in the result.
+func settleEmpty(results []client.SearchResult, err error) ([]client.SearchResult, error) {
+	for i := range results {
+		if results[i].ResultCount == 0 {
+			results[i].Err = nil
+		}
+	}
+	return results, err
+}
+
+func checkFilter(expr string) error {
+	if strings.TrimSpace(expr) == "" {
+		return fmt.Errorf("the expression is empty")
+	}
+	return nil
 }

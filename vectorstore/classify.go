@@ -3,6 +3,7 @@ package vectorstore
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -56,9 +57,38 @@ var milvusCodes = map[int32]milvusCode{
 	1806: {codes.InvalidArgument, resilience.Ignored},     // primary key
 }
 
+// unexpected is the code that Milvus 2.3 gives to most mistakes of a caller and
+// to its own failures alike.
+const unexpected = 65535
+
+// mistakes are the words by which the caller's mistakes are told from the
+// server's failures under the code unexpected, where no other sign exists.
+var mistakes = []struct {
+	words *regexp.Regexp
+	code  codes.Code
+}{
+	{regexp.MustCompile(`cannot parse expression|failed to create (query|expr) plan`), codes.InvalidArgument},
+	{regexp.MustCompile(`invalid parameter\[`), codes.InvalidArgument},
+	{regexp.MustCompile(`^field \S+ not exist`), codes.InvalidArgument},
+	{regexp.MustCompile(`^partition name .* not found`), codes.NotFound},
+	{regexp.MustCompile(`^topk \[.*\] is invalid`), codes.InvalidArgument},
+	{regexp.MustCompile(`^empty expression should be used with limit|with pagination is not allowed`), codes.InvalidArgument},
+	{regexp.MustCompile(`^Invalid (collection|partition|field) name`), codes.InvalidArgument},
+	{regexp.MustCompile(`^metric type not found or not supported`), codes.InvalidArgument},
+	{regexp.MustCompile(`create duplicate collection with different parameters`), codes.AlreadyExists},
+	{regexp.MustCompile(`collection is loaded, please release it first`), codes.FailedPrecondition},
+}
+
 func meaning(e *ServerError) milvusCode {
 	if m, ok := milvusCodes[e.Code]; ok {
 		return m
+	}
+	if e.Code == unexpected {
+		for _, m := range mistakes {
+			if m.words.MatchString(e.Reason) {
+				return milvusCode{m.code, resilience.Ignored}
+			}
+		}
 	}
 	return milvusCode{codes.Internal, resilience.Failure}
 }

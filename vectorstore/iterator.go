@@ -16,7 +16,7 @@ import (
 
 // Iterator reads the rows of a query a batch at a time. The whole iteration is
 // one call at the breaker, decided at its end, at the first error or at Close.
-// It is for one goroutine at a time; Close may come from another.
+// It is for one goroutine at a time.
 type Iterator struct {
 	it     *client.QueryIterator
 	o      op

@@ -74,7 +74,7 @@ func (g Guard) Search(ctx context.Context, c Searcher, collName string, partitio
 		sp = noParams()
 	}
 	return call(ctx, g, op{name: "Search", label: "search", collection: collName, client: c, invalid: checkVectors(vectors)}, wantedResults(len(vectors), topK), func(ctx context.Context) ([]client.SearchResult, error) {
-		return c.Search(ctx, collName, partitions, expr, outputFields, vectors, vectorField, metricType, topK, sp, opts...)
+		return settleEmpty(c.Search(ctx, collName, partitions, expr, outputFields, vectors, vectorField, metricType, topK, sp, opts...))
 	})
 }
 
@@ -91,7 +91,7 @@ func (g Guard) HybridSearch(ctx context.Context, c HybridSearcher, collName stri
 	subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
 	return call(ctx, g, op{name: "HybridSearch", label: "hybrid_search", collection: collName, client: c, invalid: checkHybrid(reranker, subRequests)}, wantedRows(limit), func(ctx context.Context) ([]client.SearchResult, error) {
-		return c.HybridSearch(ctx, collName, partitions, limit, outputFields, reranker, subRequests, opts...)
+		return settleEmpty(c.HybridSearch(ctx, collName, partitions, limit, outputFields, reranker, subRequests, opts...))
 	})
 }
 
@@ -109,14 +109,15 @@ func (g Guard) SearchText(ctx context.Context, c TextSearcher, collName, expr st
 }
 
 // Delete removes the rows that the expression matches. Build expressions of
-// values with [In] and [Quote].
+// values with [In] and [Quote]. An empty expression is refused: stores disagree
+// about whether it means no row or every row.
 func Delete(ctx context.Context, c Deleter, collName, partitionName, expr string) error {
 	return Guard{}.Delete(ctx, c, collName, partitionName, expr)
 }
 
 // Delete is the package's Delete through the guard's breaker.
 func (g Guard) Delete(ctx context.Context, c Deleter, collName, partitionName, expr string) error {
-	return do(ctx, g, op{name: "Delete", label: "delete", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, op{name: "Delete", label: "delete", collection: collName, client: c, invalid: checkFilter(expr)}, func(ctx context.Context) error {
 		return c.Delete(ctx, collName, partitionName, expr)
 	})
 }
