@@ -421,6 +421,22 @@ func TestRule27DeniedLatches(t *testing.T) {
 	require.True(t, errors.As(first, &denied))
 }
 
+// Rule 27: of two refusals of one task that cross, both callers get the first.
+func TestRule27FirstRefusalOfTheTaskIsTheOneItKeeps(t *testing.T) {
+	var r *rig
+	var first error
+	task := resilience.WithTask(t.Context(), "t")
+	r = newRig(t, resilience.Config{Probe: func(context.Context) error {
+		first = r.Do(task, fine) // from beside the probe, not from inside
+		return errDown
+	}})
+	r.Trip("drill")
+	r.at(time.Minute)
+	err := r.Do(task, fine)
+	require.ErrorIs(t, first, resilience.ErrOpen)
+	require.Same(t, first, err)
+}
+
 // Rule 28: each attempt is one call at the breaker, however a caller loops.
 func TestRule28EachAttemptIsOneCall(t *testing.T) {
 	r := newRig(t, resilience.Config{})

@@ -1,6 +1,7 @@
 package resilience
 
 import (
+	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -39,11 +40,8 @@ type totals struct {
 }
 
 func newTotals() totals {
-	bits := uint8(3)
-	for 1<<bits < 4*runtime.GOMAXPROCS(0) && bits < 6 {
-		bits++
-	}
-	return totals{make([]stripe, 1<<bits), 64 - bits}
+	width := min(max(bits.Len(uint(4*runtime.GOMAXPROCS(0)-1)), 3), 6)
+	return totals{make([]stripe, 1<<width), uint8(64 - width)}
 }
 
 // add counts one. The stripe is chosen by where the goroutine's stack lies,

@@ -174,3 +174,23 @@ func TestAssertionsSayWhatTheySaw(t *testing.T) {
 	assert.Equal(t, "0 requests reached the upstream, want 1", f.lines[1])
 	assert.Contains(t, f.lines[2], "address already in use")
 }
+
+// The guide's "test your own breaker in ten lines", as it stands there.
+func TestBillingRecovers(t *testing.T) {
+	charge := func(ctx context.Context, url string) error {
+		_, err := get(ctx, url)
+		return err
+	}
+	clock, upstream := testutil.NewClock(), testutil.NewUpstream(t, nil)
+	b := resilience.MustNew("billing", resilience.Config{Clock: clock})
+	seen := testutil.Record(t, b)
+	upstream.Always(testutil.Status(500))
+	for range 100 {
+		_ = b.Do(t.Context(), func(ctx context.Context) error { return charge(ctx, upstream.URL()) })
+	}
+	upstream.WantRequests(5)
+	upstream.Recover()
+	clock.Advance(time.Minute)
+	require.NoError(t, b.Do(t.Context(), func(ctx context.Context) error { return charge(ctx, upstream.URL()) }))
+	seen.Want("closed → open", "open → half_open", "half_open → closed")
+}

@@ -1,0 +1,386 @@
+package resilience_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+// model is the breaker as one would explain it: one call at a time, lists
+// instead of words, bits and rings, written from the rules and not from the
+// code.
+type model struct {
+	cfg  resilience.Config
+	name string // of the state, as committed
+	gen  int
+
+	now, openedAt, openedUntil, notBefore, newest int
+	streak, good                                  int
+	calls                                         []modelCall // of the closed state
+	probes                                        map[int]int // id → end of lease
+	nextProbe                                     int
+	forced                                        string // "", open, closed, denied
+	opened, stale, rejected                       int
+	outcomes                                      [5]int
+	moves                                         []string
+}
+
+type modelCall struct {
+	at     int
+	failed bool
+}
+
+type modelTicket struct{ gen, probe int }
+
+const second = int(time.Second)
+
+func (m *model) goTo(state string, why string) {
+	m.moves = append(m.moves, m.name+">"+state+" "+why)
+	m.name, m.gen, m.good, m.probes = state, m.gen+1, 0, map[int]int{}
+	switch state {
+	case "open":
+		m.opened++
+	case "closed":
+		m.streak, m.calls = 0, nil
+	}
+}
+
+func (m *model) open(at, until int, why string) {
+	m.openedUntil = max(until, m.notBefore)
+	m.openedAt = at
+	m.goTo("open", why)
+}
+
+func (m *model) reset() int { return int(m.cfg.ResetTimeout) }
+
+// passTime ends the lease that ran out first.
+func (m *model) passTime() {
+	m.newest = max(m.newest, m.now)
+	end := -1
+	for _, e := range m.probes {
+		if end < 0 || e < end {
+			end = e
+		}
+	}
+	if m.name == "half_open" && end >= 0 && end <= m.newest {
+		m.outcomes[resilience.Failure]++
+		m.open(end, end+m.reset(), "lease")
+	}
+}
+
+func (m *model) reads() string {
+	m.passTime()
+	if m.name == "open" && m.forced == "" && m.newest >= m.openedUntil {
+		return "half_open"
+	}
+	return m.name
+}
+
+func (m *model) ask() (modelTicket, bool) {
+	m.passTime()
+	switch {
+	case m.name == "closed":
+		return modelTicket{gen: m.gen}, true
+	case m.forced != "", m.newest < m.notBefore,
+		m.name == "open" && m.newest < m.openedUntil,
+		m.name == "half_open" && len(m.probes) >= m.cfg.MaxProbes:
+		m.rejected++
+		return modelTicket{}, false
+	}
+	if m.name == "open" {
+		m.goTo("half_open", "elapsed")
+	}
+	m.nextProbe++
+	m.probes[m.nextProbe] = m.newest + int(m.cfg.ProbeTimeout)
+	return modelTicket{m.gen, m.nextProbe}, true
+}
+
+func (m *model) end(t modelTicket, o resilience.Outcome, retryAfter int) {
+	m.passTime()
+	if o == resilience.Throttled && retryAfter > 0 {
+		m.notBefore = max(m.notBefore, m.newest+min(retryAfter, int(m.cfg.MaxThrottle)))
+		if m.name == "open" && m.forced == "" {
+			m.openedUntil = max(m.openedUntil, m.notBefore)
+		}
+	}
+	_, alive := m.probes[t.probe]
+	if t.gen != m.gen || t.probe != 0 && !alive {
+		m.stale++
+		return
+	}
+	m.outcomes[o]++
+	if t.probe != 0 {
+		delete(m.probes, t.probe)
+		m.endProbe(o)
+	} else {
+		m.endClosed(o)
+	}
+}
+
+func (m *model) endProbe(o resilience.Outcome) {
+	switch o {
+	case resilience.Success:
+		if m.good++; m.good >= m.cfg.SuccessThreshold {
+			m.goTo("closed", "probe")
+		}
+	case resilience.Failure:
+		m.open(m.newest, m.newest+m.reset(), "probe")
+	case resilience.Throttled:
+		m.openThrottled()
+	case resilience.Denied:
+		m.deny()
+	}
+}
+
+func (m *model) openThrottled() {
+	until := m.newest + m.reset()
+	if m.notBefore > m.newest {
+		until = m.notBefore
+	}
+	m.open(m.newest, until, "throttled")
+}
+
+func (m *model) deny() {
+	if m.cfg.StopOnDenied {
+		m.forced = "denied"
+		m.open(m.newest, 1<<62, "denied")
+	}
+}
+
+func (m *model) endClosed(o resilience.Outcome) {
+	switch {
+	case m.forced == "closed":
+		if o == resilience.Success && m.cfg.FailMax > 0 {
+			m.streak = 0
+		}
+	case o == resilience.Success:
+		m.streak = 0
+		m.calls = append(m.calls, modelCall{m.now, false})
+	case o == resilience.Failure:
+		m.streak++
+		m.calls = append(m.calls, modelCall{m.now, true})
+		if failed, all := m.window(); m.breaks(failed, all) {
+			m.open(m.newest, m.newest+m.reset(), "failures")
+		}
+	case o == resilience.Throttled && m.cfg.OpenOnThrottle:
+		m.openThrottled()
+	case o == resilience.Denied:
+		m.deny()
+	}
+}
+
+// window counts the calls that the rule looks at.
+func (m *model) window() (failed, all int) {
+	in := func(int, modelCall) bool { return true }
+	switch w := m.cfg.Trip.(type) {
+	case resilience.CountWindow:
+		in = func(i int, _ modelCall) bool { return i >= len(m.calls)-w.Size }
+	case resilience.TimeWindow:
+		width := int(w.Period) / w.Buckets
+		in = func(_ int, c modelCall) bool { return c.at/width > m.now/width-w.Buckets }
+	}
+	for i, c := range m.calls {
+		if in(i, c) {
+			all++
+			if c.failed {
+				failed++
+			}
+		}
+	}
+	return failed, all
+}
+
+func (m *model) breaks(failed, all int) bool {
+	switch w := m.cfg.Trip.(type) {
+	case resilience.CountWindow:
+		return all >= w.MinCalls && failed*1000 >= int(w.FailureRate*1000)*all
+	case resilience.TimeWindow:
+		return all >= w.MinCalls && failed*1000 >= int(w.FailureRate*1000)*all
+	}
+	return m.streak >= m.cfg.FailMax
+}
+
+func (m *model) trip() {
+	m.passTime()
+	if m.forced != "" || m.name == "open" && m.newest < m.openedUntil {
+		return
+	}
+	if m.name == "open" {
+		m.goTo("half_open", "elapsed")
+	}
+	m.open(m.newest, m.newest+m.reset(), "trip")
+}
+
+func (m *model) force(state string) {
+	m.passTime()
+	if m.forced == state {
+		return
+	}
+	m.forced = state
+	if state == "open" && m.name != "open" {
+		m.open(m.newest, 1<<62, "force")
+	}
+	if state == "closed" && m.name != "closed" {
+		m.goTo("closed", "force")
+	}
+}
+
+func (m *model) resetAll() {
+	m.passTime()
+	m.forced, m.notBefore = "", 0
+	if m.name != "closed" {
+		m.goTo("closed", "reset")
+		return
+	}
+	m.gen, m.streak, m.calls = m.gen+1, 0, nil
+}
+
+// pair drives a breaker and its model with the same random operations.
+type pair struct {
+	t      *testing.T
+	rng    *rand.Rand
+	b      *resilience.Breaker
+	clock  *testutil.FakeClock
+	start  time.Time
+	m      *model
+	mine   []modelTicket
+	its    []*resilience.Permit
+	recent []string // the last operations, to print
+}
+
+// Rules 2 to 8, 14, 15, 17, 18, 21, 22, 29 and 30 against the model. The seed
+// is printed; PENSTOCK_SEED repeats a run, PENSTOCK_LONG=1 makes it a million
+// operations.
+func TestRandomOperationsAgainstTheModel(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("PENSTOCK_SEED"); s != "" {
+		_, err := fmt.Sscan(s, &seed)
+		require.NoError(t, err)
+	}
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	rounds := 300
+	if os.Getenv("PENSTOCK_LONG") == "1" {
+		rounds = 3000
+	}
+	for round := range rounds {
+		newPair(t, rng).run(round, 350)
+	}
+}
+
+func newPair(t *testing.T, rng *rand.Rand) *pair {
+	n := func(most int) int { return 1 + rng.IntN(most) }
+	cfg := resilience.Config{
+		FailMax: n(5), ResetTimeout: time.Duration(n(10) * second), ProbeTimeout: time.Duration(n(10) * second),
+		MaxThrottle: time.Duration(n(20) * second), MaxProbes: n(3), SuccessThreshold: n(3),
+		OpenOnThrottle: rng.IntN(2) == 0, StopOnDenied: rng.IntN(4) == 0, Logger: quiet,
+	}
+	rate := float64(n(10)) / 10
+	switch rng.IntN(4) {
+	case 0:
+		size := n(8)
+		cfg.Trip = resilience.CountWindow{Size: size, MinCalls: n(size), FailureRate: rate}
+	case 1:
+		buckets := n(5)
+		cfg.Trip = resilience.TimeWindow{Period: time.Duration(buckets * n(4) * second), Buckets: buckets, MinCalls: n(5), FailureRate: rate}
+	}
+	clock := testutil.NewClock()
+	cfg.Clock = clock
+	b := resilience.MustNew("model", cfg)
+	p := &pair{t: t, rng: rng, b: b, clock: clock, start: clock.Now(), m: &model{cfg: b.Config(), name: "closed", probes: map[int]int{}}}
+	b.Observe(func(e resilience.Transition) {
+		p.recent = append(p.recent, fmt.Sprintf("  %v>%v %s", e.From, e.To, e.Reason))
+	})
+	return p
+}
+
+func (p *pair) run(round, steps int) {
+	for i := range steps {
+		p.recent = append(p.recent, p.act())
+		p.compare(round, i)
+	}
+}
+
+// act does one operation to both and names it.
+func (p *pair) act() string {
+	switch dice := p.rng.IntN(100); {
+	case dice < 20:
+		d := []int{1, second / 2, second, 3 * second, 10 * second}[p.rng.IntN(5)]
+		p.clock.Advance(time.Duration(d))
+		p.m.now += d
+		return fmt.Sprint("time ", p.m.now)
+	case dice < 55:
+		return p.ask()
+	case dice < 95 && len(p.its) > 0:
+		return p.end()
+	case dice == 95:
+		p.b.Trip("model")
+		p.m.trip()
+		return "trip"
+	case dice == 96:
+		p.b.ForceOpen("model")
+		p.m.force("open")
+		return "force open"
+	case dice == 97:
+		p.b.ForceClose("model")
+		p.m.force("closed")
+		return "force close"
+	case dice >= 98:
+		p.b.Reset()
+		p.m.resetAll()
+		return "reset"
+	}
+	return "look"
+}
+
+func (p *pair) ask() string {
+	permit, err := p.b.Allow(context.Background())
+	ticket, ok := p.m.ask()
+	require.Equal(p.t, ok, err == nil, "admission\n%v", p.recent)
+	if ok {
+		p.its, p.mine = append(p.its, permit), append(p.mine, ticket)
+	}
+	return fmt.Sprint("ask ", ok)
+}
+
+func (p *pair) end() string {
+	i := p.rng.IntN(len(p.its))
+	permit, ticket := p.its[i], p.mine[i]
+	p.its, p.mine = slices.Delete(p.its, i, i+1), slices.Delete(p.mine, i, i+1)
+	outcome := []resilience.Outcome{0, 0, 0, 1, 1, 1, 1, 2, 3, 4}[p.rng.IntN(10)]
+	after := p.rng.IntN(4) * 5 * second
+	permit.Settle(resilience.Verdict{Outcome: outcome, RetryAfter: time.Duration(after)})
+	p.m.end(ticket, outcome, after)
+	return fmt.Sprint("end ", ticket, outcome, after)
+}
+
+func (p *pair) compare(round, step int) {
+	reads := p.m.reads()
+	s := p.b.Snapshot()
+	m := p.m
+	got := fmt.Sprintln(s.State.String(), s.Generation, s.Streak, s.Opened, s.Stale, s.Rejected, s.Probes,
+		[]uint64{s.Successes, s.Failures, s.Ignored, s.Throttled, s.Denied})
+	want := fmt.Sprintln(reads, m.gen, m.streak, m.opened, m.stale, m.rejected, m.nextProbe, m.outcomes)
+	if got != want {
+		p.t.Fatalf("round %d, step %d\n got %s\nwant %s\n%+v\n%v\nmodel %v", round, step, got, want, m.cfg, p.recent, m.moves)
+	}
+	if s.Opened > 0 {
+		require.Equal(p.t, m.openedAt, int(s.LastOpened.Sub(p.start)), "opened at\n%v", p.recent)
+	}
+	if s.State != resilience.Closed && !s.OpenUntil.IsZero() {
+		require.Equal(p.t, m.openedUntil, int(s.OpenUntil.Sub(p.start)), "open until\n%v", p.recent)
+	}
+	if s.State == resilience.Closed && m.forced == "" && m.cfg.FailMax == 0 {
+		failed, all := m.window()
+		require.Equal(p.t, [2]int{failed, all}, [2]int{s.WindowFailures, s.WindowCalls}, "window\n%v", p.recent)
+	}
+}
