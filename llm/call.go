@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/sashabaranov/go-openai"
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/penstock-go/penstock/internal/trace"
+	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -61,6 +63,7 @@ func call[T any](ctx context.Context, g Guard, op operation, fn func(context.Con
 	}()
 	v, err := resilience.CallOp(ctx, b, resilience.Op[T]{Name: op.name, Classify: classify}, func(ctx context.Context) (T, error) {
 		ctx, told = withWait(ctx)
+		defer observe(b, op.name, time.Now())
 		v, headers, err := fn(ctx)
 		if _, known := told.get(); !known && err != nil {
 			told.read(headers) // a client of another make, without our transport
@@ -73,6 +76,11 @@ func call[T any](ctx context.Context, g Guard, op operation, fn func(context.Con
 	}
 	span.End(err, classify, errorType)
 	return v, err
+}
+
+// observe records how long a call took that was sent.
+func observe(b *resilience.Breaker, operation string, started time.Time) {
+	metrics.ObserveCall(b.Name(), operation, time.Since(started))
 }
 
 // errPanicked is what the span of a call says whose client panicked; the panic itself goes on.

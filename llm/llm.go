@@ -7,7 +7,6 @@ import (
 	"github.com/sashabaranov/go-openai"
 	"go.opentelemetry.io/otel/attribute"
 
-	_ "github.com/penstock-go/penstock/metrics" // a door's breaker always has its gauge
 	"github.com/penstock-go/penstock/resilience"
 )
 

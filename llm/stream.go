@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/sashabaranov/go-openai"
 
@@ -22,6 +23,7 @@ import (
 type ChatCompletionStream struct {
 	inner  *openai.ChatCompletionStream
 	permit *resilience.Permit
+	finish func() // observes the duration
 	span   *trace.Span
 	caller context.Context
 	cancel context.CancelFunc
@@ -45,6 +47,8 @@ func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStream
 		return nil, err
 	}
 	s.permit = permit
+	started := time.Now()
+	s.finish = func() { observe(b, opChatStream, started) }
 	inner, cancel := context.WithCancel(permit.Context())
 	s.cancel = cancel
 	defer s.abort()
@@ -126,6 +130,7 @@ func (s *ChatCompletionStream) done(err error) {
 		}
 		s.permit.Settle(v)
 		s.span.End(err, classify, errorType)
+		s.finish()
 		s.cancel()
 	})
 }
@@ -145,6 +150,7 @@ func (s *ChatCompletionStream) leave(why error) {
 	s.settle.Do(func() {
 		s.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored})
 		s.span.End(why, ignore, errorType)
+		s.finish()
 		s.cancel()
 	})
 }
