@@ -74,6 +74,7 @@ func TestTwoLastProbesCloseOnce(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, uint64(4), b.Snapshot().Probes)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		assert.Equal(t, []resilience.State{resilience.Open, resilience.HalfOpen, resilience.Closed}, moves)
 		assert.Equal(t, uint64(1), b.Snapshot().Stale, "the fourth came after the third had closed it")
 	})
@@ -137,6 +138,7 @@ func TestSlowObserverHoldsUpNobodyElse(t *testing.T) {
 		require.ErrorIs(t, b.Do(t.Context(), fine), resilience.ErrOpen)
 		assert.Zero(t, time.Since(start))
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		assert.Equal(t, []uint64{1, 2, 3}, order)
 	})
 }
