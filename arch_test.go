@@ -47,6 +47,9 @@ var arrows = []rule{
 	{"vectorstore/sqlitestore", []string{"vectorstore/internal"}, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{"vectorstore/internal", nil, "reads the SDK's options for the door and the backend alike"},
 
+	{"objectstore/objectstoretest", []string{"objectstore"}, "what every object store must do, as a test that any of them can run"},
+	{"vectorstore/vectorstoretest", []string{"vectorstore"}, "what every vector store must do, as a test that any of them can run"},
+
 	{"pipeline/parse", nil, "what a document says does not depend on any upstream"},
 	{"pipeline/chunk", []string{"pipeline/parse"}, "chunks are cut from blocks alone"},
 	{"pipeline/journal", nil, "the journal is a cache of what was done and does nothing itself"},
@@ -66,9 +69,9 @@ var arrows = []rule{
 var only = []rule{
 	{"github.com/prometheus/", []string{"metrics"}, "one package speaks to Prometheus"},
 	{"go.opentelemetry.io/", []string{"internal/trace", "llm", "objectstore", "vectorstore", "cmd"}, "one package makes spans, the doors describe them, the command exports them"},
-	{"github.com/stretchr/testify", nil, "it is for tests"},
+	{"github.com/stretchr/testify", []string{"objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "it is for tests"},
 	{"github.com/Shopify/toxiproxy", nil, "it is for tests"},
-	{"testing", []string{"internal/upstreams", "testutil"}, "test helpers alone take a testing.TB"},
+	{"testing", []string{"internal/upstreams", "testutil", "objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "test helpers alone take a testing.TB"},
 	{"github.com/sashabaranov/go-openai", []string{"llm", "pipeline", "testutil", "cmd"}, "the types of the LLM door"},
 	{"github.com/milvus-io/", []string{"vectorstore", "pipeline", "cmd"}, "the types of the vector door"},
 	{"github.com/aws/", []string{"objectstore", "pipeline", "cmd", "internal/upstreams"}, "the types of the object door; a signature in a health check"},

@@ -203,3 +203,16 @@ func TestPrometheusSeesAnOutage(t *testing.T) {
 	drill.awaitState(0)
 	drill.awaitAlert(false)
 }
+
+func TestManualListsEachMetric(t *testing.T) {
+	text, err := os.ReadFile("../docs/metrics.md")
+	require.NoError(t, err)
+	for _, name := range ours(t) {
+		assert.Contains(t, string(text), "`"+name+"`")
+	}
+	for _, group := range readRules(t).Groups {
+		for _, rule := range group.Rules {
+			assert.Contains(t, string(text), rule.Alert)
+		}
+	}
+}
