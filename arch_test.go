@@ -47,8 +47,8 @@ var arrows = []rule{
 	{"vectorstore/sqlitestore", []string{"vectorstore/internal"}, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{"vectorstore/internal", nil, "reads the SDK's options for the door and the backend alike"},
 
-	{"objectstore/objectstoretest", []string{"objectstore"}, "what every object store must do, as a test that any of them can run"},
-	{"vectorstore/vectorstoretest", []string{"vectorstore"}, "what every vector store must do, as a test that any of them can run"},
+	{"objectstore/objectstoretest", []string{"objectstore", "resilience"}, "what every object store must do, as a test that any of them can run"},
+	{"vectorstore/vectorstoretest", []string{"vectorstore", "resilience"}, "what every vector store must do, as a test that any of them can run"},
 
 	{"pipeline/parse", nil, "what a document says does not depend on any upstream"},
 	{"pipeline/chunk", []string{"pipeline/parse"}, "chunks are cut from blocks alone"},
