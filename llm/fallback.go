@@ -15,7 +15,7 @@ import (
 type Provider struct {
 	// Name says who gave the answer.
 	Name string
-	// Guard has the provider's own breaker. Providers that share one fall together.
+	// Guard has the provider's own breaker, from resilience.New or a registry. Providers that share one fall together.
 	Guard Guard
 	// Client reaches the provider.
 	Client ChatClient

@@ -2,7 +2,6 @@ package llm_test
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"testing"
 
@@ -41,7 +40,7 @@ func newClient(t testing.TB, cfg llm.Config) *openai.Client {
 
 // newGuard is a door with a quiet breaker of its own.
 func newGuard(cfg resilience.Config) llm.Guard {
-	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.Logger = quiet()
 	return llm.Guard{Breaker: resilience.MustNew("llm", cfg)}
 }
 
