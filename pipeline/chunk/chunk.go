@@ -133,7 +133,8 @@ type Chunk struct {
 	Page int `json:"page,omitempty"`
 	// Section is the sheet, attachment or archive member.
 	Section string `json:"section,omitempty"`
-	// Row is the first row or record in Text, from 1; 0 if there is none.
+	// Row is the first row, record or line of source code in Text, from 1; 0 if
+	// they are not counted.
 	Row int `json:"row,omitempty"`
 	// Start and End are where the passage begins and ends in the extracted
 	// text; see parse.Block.Offset. The part that Repeated counts lies before

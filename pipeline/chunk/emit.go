@@ -138,9 +138,9 @@ func (a atom) end() int64 {
 	return a.block.Offset + int64(a.offset+len(strings.TrimRight(a.text, " \t\n")))
 }
 
-// row is the row or record that an atom starts in.
+// row is the row, record or line that an atom starts in.
 func (a atom) row() int {
-	if a.block.Row == 0 || a.block.Kind != parse.Table {
+	if a.block.Row == 0 || a.block.Kind == parse.Record {
 		return a.block.Row
 	}
 	return a.block.Row + strings.Count(a.block.Text[:a.offset], "\n")

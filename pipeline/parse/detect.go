@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/gabriel-vasile/mimetype"
@@ -29,7 +31,22 @@ func (r *Registry) registerBuiltin() {
 	r.register(entry{parser: textParser{}}, mimeText, ".txt", ".text", ".log", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
 	r.register(entry{parser: markdownParser{}}, "text/markdown", ".md", ".markdown", ".mdown", ".mkd", ".mdx")
 	r.register(entry{parser: htmlParser{}}, mimeHTML, "application/xhtml+xml", ".html", ".htm", ".xhtml")
+	r.register(entry{parser: csvParser{}}, "text/csv", "text/tab-separated-values", ".csv", ".tsv", ".tab", ".psv")
+	r.register(entry{parser: jsonParser{}}, "application/json", "application/geo+json", ".json", ".geojson")
+	r.register(entry{parser: jsonParser{lines: true}}, "application/x-ndjson", ".jsonl", ".ndjson")
+	r.register(entry{parser: xmlParser{}}, mimeXML, "application/xml", ".xml", ".rss", ".atom", ".dbk", ".docbook", ".dita", ".svg")
+	r.register(entry{parser: emlParser{r}}, "message/rfc822", ".eml")
+	r.register(entry{parser: rtfParser{}}, "text/rtf", "application/rtf", ".rtf")
+	r.register(entry{parser: codeParser{}}, slices.Collect(maps.Keys(codeLanguages))...)
 	r.register(entry{parser: r.pdf, binary: true}, mimePDF, ".pdf")
+	r.register(entry{parser: docxParser{}, binary: true}, mimeDOCX, ".docx", ".docm", ".dotx")
+	r.register(entry{parser: pptxParser{}, binary: true}, mimePPTX, ".pptx", ".pptm", ".ppsx")
+	r.register(entry{parser: xlsxParser{}, binary: true}, mimeXLSX, ".xlsx", ".xlsm")
+	r.register(entry{parser: epubParser{}, binary: true}, mimeEPUB, ".epub")
+	r.register(entry{parser: odtParser{}, binary: true}, mimeODT, mimeODS, mimeODP, mimeODT+"-template", ".odt", ".ods", ".odp")
+	r.register(entry{parser: zipParser{r}, binary: true}, mimeZip, ".zip")
+	r.register(entry{parser: tarParser{r}, binary: true}, "application/x-tar", ".tar")
+	r.register(entry{parser: packedParser{r}, binary: true}, "application/gzip", "application/x-bzip2", ".gz", ".tgz", ".bz2")
 }
 
 // choose finds the parser for a document.
@@ -71,10 +88,14 @@ func (r *Registry) byContent(media, ext string, isText bool) (entry, bool) {
 		return named, true
 	case isText && hasType:
 		return sniffed, true
+	case isText && strings.HasSuffix(media, "+xml"):
+		return r.types[mimeXML], true
 	case isText:
 		return r.types[mimeText], true
-	case hasType:
+	case hasType && !(media == mimeZip && hasName && named.binary):
 		return sniffed, true
+	case hasName && named.binary && media == mimeZip:
+		return named, true
 	case hasName && named.binary && media == mimeAny:
 		return named, true
 	}
@@ -173,6 +194,8 @@ const (
 	mimeXLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 	mimeEPUB = "application/epub+zip"
 	mimeODT  = "application/vnd.oasis.opendocument.text"
+	mimeODS  = "application/vnd.oasis.opendocument.spreadsheet"
+	mimeODP  = "application/vnd.oasis.opendocument.presentation"
 )
 
 func officeMember(f *zip.File) string {

@@ -109,8 +109,9 @@ type Block struct {
 	Page int `json:"page,omitempty"`
 	// Section is the sheet, attachment or archive member it came from.
 	Section string `json:"section,omitempty"`
-	// Row is the first row or record of a Table or Record, from 1, not counting
-	// the header; 0 where rows are not counted.
+	// Row is the number of the first row of a Table (without the header), of a
+	// Record, or of the first line of a source file's Code, from 1; 0 where they
+	// are not counted.
 	Row int `json:"row,omitempty"`
 	// Offset is where Text starts in the extracted text of the document: the
 	// Text of all blocks but titles and notes, each followed by one newline. Blocks sets

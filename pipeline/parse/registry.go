@@ -94,6 +94,9 @@ func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[Block, error]
 // member reads one member of a container. A member that cannot be read becomes
 // a Note, unless the container's budget is spent.
 func (r *Registry) member(ctx context.Context, in Input, emit func(Block) error) error {
+	if err := in.budget.entry(); err != nil {
+		return err
+	}
 	err := r.parseMember(ctx, in, func(b Block) error {
 		b.Section = joinSection(in.Name, b.Section)
 		return emit(b)

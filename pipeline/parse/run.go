@@ -38,6 +38,7 @@ type run struct {
 	pending batch
 	offset  int64
 	text    bool
+	unread  error // the first note
 }
 
 type batch struct {
@@ -59,7 +60,7 @@ func (r *run) stop() { r.cancel() }
 func (r *run) parse(ctx context.Context) {
 	err := r.parseRecovering(ctx)
 	if err == nil && !r.text {
-		err = refuse(Empty, nil)
+		err = refuse(Empty, r.unread)
 	}
 	r.pending.err, r.pending.last = err, true
 	_ = r.flush()
@@ -85,6 +86,9 @@ func (r *run) emit(b Block) error {
 	b = cleanBlock(b)
 	if b.Text == "" {
 		return nil
+	}
+	if b.Kind == Note && r.unread == nil {
+		r.unread = errors.New(b.Section + ": " + b.Text)
 	}
 	b.Offset = r.offset
 	if b.Kind != Title && b.Kind != Note {

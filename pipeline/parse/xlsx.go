@@ -1,0 +1,105 @@
+package parse
+
+import (
+	"context"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/xuri/excelize/v2"
+)
+
+// xlsxParser reads the sheets of an Excel workbook as they are shown, numbers
+// and dates formatted. A first row of words is the header.
+type xlsxParser struct{}
+
+func (xlsxParser) Name() string { return "xlsx" }
+func (xlsxParser) Version() int { return 1 }
+func (xlsxParser) builtin()     {}
+
+func (xlsxParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+	if _, err := openPackage(in); err != nil {
+		return err
+	}
+	limits := in.budget.limits
+	limit := min(limits.MaxUnpacked-in.budget.unpacked.Load(), 3*limits.MaxSize)
+	book, err := excelize.OpenReader(io.NewSectionReader(in.Content, 0, in.Size), excelize.Options{
+		UnzipSizeLimit: max(1, limit), UnzipXMLSizeLimit: max(1, limit),
+	})
+	if err != nil {
+		return xlsxRefusal(err)
+	}
+	defer book.Close()
+	for _, sheet := range book.GetSheetList() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := readSheet(book, sheet, emit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func xlsxRefusal(err error) error {
+	switch {
+	case errors.Is(err, excelize.ErrWorkbookPassword):
+		return refuse(PasswordProtected, err)
+	case strings.Contains(err.Error(), "unzip size exceeds"): // it has no type
+		return refuse(TooLarge, err)
+	}
+	return err
+}
+
+// plainSheet is a name that says nothing.
+var plainSheet = regexp.MustCompile(`^(Sheet|Tabelle|Feuil|Hoja|Foglio|Лист|工作表)\s?\d*$`)
+
+func readSheet(book *excelize.File, sheet string, emit func(Block) error) error {
+	rows, err := book.Rows(sheet)
+	if err != nil {
+		return nil // a chart has no rows
+	}
+	defer rows.Close()
+	t := tableWriter{emit: emit, section: sheet}
+	if !plainSheet.MatchString(sheet) {
+		named := t.emit
+		t.emit = func(b Block) error {
+			t.emit = named
+			if err := named(Block{Kind: Heading, Level: 1, Text: sheet, Section: sheet}); err != nil {
+				return err
+			}
+			return named(b)
+		}
+	}
+	for rows.Next() {
+		cells, err := rows.Columns()
+		if err != nil {
+			return err
+		}
+		if t.header == "" && t.first == 0 && len(t.rows) == 0 && isHeaderRow(cells) {
+			t.header = tableLine(cells)
+			continue
+		}
+		if err := t.row(cells); err != nil {
+			return err
+		}
+	}
+	return errors.Join(rows.Error(), t.close())
+}
+
+// isHeaderRow holds for two or more cells of words.
+func isHeaderRow(cells []string) bool {
+	named := 0
+	for _, cell := range cells {
+		cell = strings.TrimSpace(cell)
+		if _, err := strconv.ParseFloat(strings.ReplaceAll(cell, ",", ""), 64); err == nil {
+			return false
+		}
+		if cell != "" {
+			named++
+		}
+	}
+	return named > 1
+}

@@ -1,0 +1,114 @@
+package parse
+
+import (
+	"context"
+	"encoding/xml"
+	"regexp"
+	"strings"
+
+	"golang.org/x/text/encoding"
+)
+
+// xmlParser reads XML of any vocabulary: an element that holds text is a
+// paragraph, with what is inside it, and one named title, head or heading is a
+// heading. If there is no text at all, attributes are.
+type xmlParser struct{}
+
+func (xmlParser) Name() string { return "xml" }
+func (xmlParser) Version() int { return 1 }
+func (xmlParser) builtin()     {}
+
+var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']`)
+
+// declaredInXML is the encoding in the XML declaration; nil if there is none.
+func declaredInXML(content []byte) encoding.Encoding {
+	m := xmlEncoding.FindSubmatch(content[:min(256, len(content))])
+	if m == nil {
+		return nil
+	}
+	return namedEncoding(string(m[1]))
+}
+
+func (xmlParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+	content, err := readAll(in)
+	if err != nil {
+		return err
+	}
+	w := &xmlWalker{emit: emit}
+	if err := walkXML(content, w.token); err != nil {
+		return err
+	}
+	if err := w.flush(Paragraph); err != nil || w.emitted {
+		return err
+	}
+	return walkXML(content, w.attributes)
+}
+
+// xmlWalker turns elements into blocks.
+type xmlWalker struct {
+	emit    func(Block) error
+	emitted bool
+	text    strings.Builder
+	depth   int
+	inside  int // how many elements we are in, within running text
+}
+
+func (w *xmlWalker) token(t xml.Token) error {
+	switch t := t.(type) {
+	case xml.CharData:
+		w.text.Write(t)
+	case xml.StartElement:
+		w.depth++
+		if strings.TrimSpace(w.text.String()) != "" {
+			w.inside++
+		}
+	case xml.EndElement:
+		w.depth--
+		if w.inside > 0 {
+			w.inside--
+			return nil
+		}
+		return w.flush(xmlKind(t.Name.Local))
+	}
+	return nil
+}
+
+func xmlKind(name string) Kind {
+	switch strings.ToLower(name) {
+	case "title", "head", "heading":
+		return Heading
+	}
+	return Paragraph
+}
+
+func (w *xmlWalker) flush(kind Kind) error {
+	text := strings.TrimSpace(w.text.String())
+	w.text.Reset()
+	if text == "" {
+		return nil
+	}
+	w.emitted = true
+	b := Block{Kind: kind, Text: text}
+	if kind == Heading {
+		b.Level, b.Text = min(6, max(1, w.depth-1)), squeeze(text)
+	}
+	return w.emit(b)
+}
+
+// attributes emits the attributes of an element.
+func (w *xmlWalker) attributes(t xml.Token) error {
+	start, ok := t.(xml.StartElement)
+	if !ok || len(start.Attr) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, a := range start.Attr {
+		if a.Name.Space != "xmlns" && a.Name.Local != "xmlns" && strings.TrimSpace(a.Value) != "" {
+			lines = append(lines, start.Name.Local+"."+a.Name.Local+": "+squeeze(a.Value))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return w.emit(Block{Kind: Record, Text: strings.Join(lines, "\n")})
+}
