@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/pipeline"
+)
+
+// beCommand makes the test binary be the command itself, in a process of its
+// own: breakers are singletons of a process.
+const beCommand = "INGEST_TEST_BE_THE_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beCommand) != "" {
+		main()
+	}
+	testscript.Main(m, map[string]func(){"ingest": main})
+}
+
+// command is one way of calling the command: a working folder and an
+// environment.
+type command struct {
+	dir string
+	env []string
+}
+
+func newCommand(t *testing.T, env ...string) *command {
+	t.Helper()
+	return &command{dir: t.TempDir(), env: env}
+}
+
+// output is what a call left.
+type output struct {
+	code           int
+	stdout, stderr string
+	peak           int64 // resident set, bytes
+
+	documents map[string]pipeline.Document // of a run with --json
+	summary   pipeline.Summary
+}
+
+// start prepares the command as a process.
+func (c *command) start(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Dir = c.dir
+	cmd.Env = append([]string{beCommand + "=1", "HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH"), "AWS_EC2_METADATA_DISABLED=true"}, c.env...)
+	return cmd
+}
+
+// run calls the command and waits for it.
+func (c *command) run(t *testing.T, args ...string) output {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := c.start(t.Context(), args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%v", args)
+	}
+	o := output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		o.peak = usage.Maxrss * 1024
+	}
+	return o
+}
+
+// ingest calls the command with --json and reads its output.
+func (c *command) ingest(t *testing.T, args ...string) output {
+	t.Helper()
+	o := c.run(t, append([]string{"--json"}, args...)...)
+	o.documents = map[string]pipeline.Document{}
+	lines := bufio.NewScanner(strings.NewReader(o.stdout))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct {
+			pipeline.Document
+			Summary *pipeline.Summary
+		}
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &line), lines.Text())
+		if line.Summary != nil {
+			o.summary = *line.Summary
+		} else {
+			o.documents[line.ID] = line.Document
+		}
+	}
+	require.NoError(t, lines.Err())
+	return o
+}
+
+// write lays a file below the working folder.
+func (c *command) write(t *testing.T, name, content string) {
+	t.Helper()
+	full := filepath.Join(c.dir, filepath.FromSlash(name))
+	require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
+	require.NoError(t, os.WriteFile(full, []byte(content), 0o644))
+}
