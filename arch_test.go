@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -97,7 +98,20 @@ func (f file) imports() []string {
 
 func (f file) generated() bool { return ast.IsGenerated(f.syntax) }
 
+// tree is parsed once for all tests.
+var tree struct {
+	once  sync.Once
+	files []file
+}
+
 func files(t *testing.T) []file {
+	t.Helper()
+	tree.once.Do(func() { tree.files = parseAll(t) })
+	require.NotEmpty(t, tree.files)
+	return tree.files
+}
+
+func parseAll(t *testing.T) []file {
 	t.Helper()
 	var all []file
 	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -112,7 +126,6 @@ func files(t *testing.T) []file {
 		all = append(all, parse(t, name))
 		return nil
 	}))
-	require.NotEmpty(t, all)
 	return all
 }
 

@@ -15,8 +15,9 @@
 //	p.Pause(t)     // hangs: connections open, no answers
 //	p.Resume(t)
 //
-// Servers listen on free ports, keep their data in a temporary folder and are
-// ready to serve when a function returns. They end with the test process however
+// Servers listen on free ports of the loopback address (Milvus 2.3 has no setting
+// for that, and listens on all addresses), keep their data in a temporary folder
+// and are ready to serve when a function returns. They end with the test process however
 // that ends, a panic, a timeout or a kill included, and their folder goes too.
 // When a test fails, the last lines of the server's log are in its output.
 //
