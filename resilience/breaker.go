@@ -20,6 +20,7 @@ type Breaker struct {
 	plain   bool  // Consecutive: a closed success touches the word alone
 	slow    int64 // calls this long are slow; 0 where nobody asks
 	tracked bool  // count calls in flight
+	extras  bool  // a call needs equip
 
 	word      atomic.Uint64 // see core.word
 	gate      atomic.Pointer[gate]
@@ -64,6 +65,7 @@ func New(name string, cfg Config) (*Breaker, error) {
 	} else {
 		b.slow = b.core.window.rule().threshold
 	}
+	b.extras = b.slow > 0 || cfg.CallTimeout > 0
 	b.Observe(b.logTransition)
 	if cfg.OnTransition != nil {
 		b.Observe(cfg.OnTransition)
@@ -261,6 +263,14 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 	} else if err := b.enterVeteran(ctx, c, w); err != nil {
 		return err
 	}
+	if b.extras {
+		b.equip(c)
+	}
+	return nil
+}
+
+// equip gives an admitted call what its breaker's policy asks for.
+func (b *Breaker) equip(c *call) {
 	if b.cfg.CallTimeout > 0 {
 		c.ctx, c.cancel = context.WithTimeout(c.ctx, b.cfg.CallTimeout)
 	}
@@ -270,8 +280,11 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 	if c.tracked = b.tracked; c.tracked {
 		b.totals.add(statStarted)
 	}
-	return nil
 }
+
+// track makes the breaker count the calls in flight. It must come before any
+// call.
+func (b *Breaker) track() { b.tracked, b.extras = true, true }
 
 // enterVeteran is the admission to a breaker that has opened before.
 func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {

@@ -103,13 +103,23 @@ func (p *Permit) Done(err error) {
 var errSettled = errors.New("the call was settled without an error to show")
 
 // Settle ends the call with the verdict of a caller who has classified the
-// outcome already. The first Done or Settle counts, later ones do nothing.
-func (p *Permit) Settle(v Verdict) {
+// outcome already. cause, where given, is what a refusal shows as the last
+// failure. The first Done or Settle counts, later ones do nothing.
+func (p *Permit) Settle(v Verdict, cause ...error) {
 	if !p.ended.CompareAndSwap(false, true) {
 		return
 	}
 	defer p.call.finish()
-	p.call.settle(v, errSettled)
+	p.call.settle(v, firstOf(cause, errSettled))
+}
+
+func firstOf(causes []error, otherwise error) error {
+	for _, err := range causes {
+		if err != nil {
+			return err
+		}
+	}
+	return otherwise
 }
 
 // call is an admission on its way through the caller's function.

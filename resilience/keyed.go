@@ -65,7 +65,7 @@ func (k *Keyed) Get(key string) *Breaker {
 		return k.overflow
 	}
 	b := MustNew(k.name(key), k.cfg)
-	b.tracked = true
+	b.track()
 	k.byKey[key] = k.recent.PushFront(&member{key, b})
 	return b
 }

@@ -71,6 +71,8 @@ func TestRule13UnknownOutcomeIsAFailure(t *testing.T) {
 	r.allow().Settle(resilience.Verdict{Outcome: resilience.Outcome(99)})
 	r.wantTotals("calls 1, failures 1")
 	assert.EqualError(t, r.Snapshot().LastFailure, "the call was settled without an error to show")
+	r.allow().Settle(resilience.Verdict{Outcome: resilience.Failure}, nil, errDown)
+	assert.Same(t, errDown, r.Snapshot().LastFailure)
 }
 
 // Rule 14.
