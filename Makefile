@@ -8,6 +8,7 @@ TOOL = $(GO) tool -modfile=tools.mod
 FUZZTIME ?= 10s
 BENCHTIME ?= 1s
 TIMEOUT ?= 20m
+TESTFLAGS ?=
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +17,7 @@ test: ## install the servers that the tests need, run every test
 	@if scripts/install-services; then export PENSTOCK_REQUIRE_SERVICES=1; \
 	elif [ "$$PENSTOCK_REQUIRE_SERVICES" = 1 ]; then exit 1; \
 	else echo "make test: the tests that need what is missing are skipped"; fi; \
-	$(GO) test -timeout $(TIMEOUT) $(PKG)
+	$(GO) test $(TESTFLAGS) -timeout $(TIMEOUT) $(PKG)
 
 check: fmt vet fix staticcheck tidy race bench-module ## what must pass before a change goes in
 
