@@ -81,6 +81,10 @@ func launch(ctx context.Context, spec Spec) (*Process, error) {
 }
 
 func launchOnce(ctx context.Context, spec Spec) (*Process, error) {
+	ports, err := freePorts(spec.Ports)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "penstock-"+spec.Name+"-")
 	if err != nil {
 		return nil, err
@@ -88,10 +92,6 @@ func launchOnce(ctx context.Context, spec Spec) (*Process, error) {
 	life, err := newLifeline(dir)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	ports, err := freePorts(spec.Ports)
-	if err != nil {
-		return nil, err
 	}
 	p := &Process{
 		Name: spec.Name, Dir: dir, spec: spec, ports: ports, life: life,
