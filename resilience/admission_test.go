@@ -331,8 +331,7 @@ func TestRule12IgnoredDesignatedProbeRefusesItsCaller(t *testing.T) {
 // Rule 12: with several probes to go, another caller may open the breaker in
 // between.
 func TestRule12DesignatedProbeLosesTheRace(t *testing.T) {
-	var r *rig
-	r = newRig(t, resilience.Config{SuccessThreshold: 2, Probe: func(context.Context) error { return nil }})
+	r := newRig(t, resilience.Config{SuccessThreshold: 2, Probe: func(context.Context) error { return nil }})
 	t.Cleanup(r.Observe(func(e resilience.Transition) {
 		if e.To == resilience.HalfOpen {
 			r.ForceOpen("no")
@@ -446,4 +445,18 @@ func TestRule28EachAttemptIsOneCall(t *testing.T) {
 	}
 	assert.Equal(t, 5, reached)
 	r.wantTotals("calls 5, failures 5, rejected 95, opened 1")
+}
+
+// Rule 3: a refusal by a half-open breaker, and one by the latch, allocate
+// nothing either.
+func TestBusyAndLatchedRefusalsAllocateNothing(t *testing.T) {
+	r := newRig(t, resilience.Config{})
+	r.Trip("drill")
+	r.at(time.Minute)
+	r.allow()
+	ctx := context.Background()
+	task := resilience.WithTask(ctx, "t")
+	_, _ = r.Do(ctx, fine), r.Do(task, fine)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Do(ctx, fine) }), "busy")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Do(task, fine) }), "latched")
 }
