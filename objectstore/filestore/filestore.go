@@ -25,7 +25,8 @@
 //   - Keys are any valid UTF-8 of 1 to 1,024 bytes without NUL: "..", "a//b",
 //     a trailing slash and keys that differ in case alone are all different
 //     objects, on any file system. No key reaches outside the folder; access
-//     goes through [os.Root], so a symbolic link does not either.
+//     goes through [os.Root], so a symbolic link does not either. The cost of
+//     an operation grows with the square of the number of slashes in its key.
 //
 // All methods are safe for concurrent use, also by several processes over one
 // folder on a local disk. IfMatch on a write is atomic within one process.
