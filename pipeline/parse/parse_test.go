@@ -232,3 +232,13 @@ func (endlessText) ReadAt(p []byte, off int64) (int, error) {
 }
 
 var _ io.ReaderAt = endlessText{}
+
+// A zip whose directory points before its beginning was taken for a failure to
+// read, and would have been tried again for ever.
+func TestZipThatPointsOutsideItselfIsMalformed(t *testing.T) {
+	content := []byte(docx(t))
+	at := strings.LastIndex(string(content), "PK\x05\x06")
+	copy(content[at+16:], "\xff\xff\xff\x7f")
+	_, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", string(content))
+	require.ErrorIs(t, err, parse.Malformed)
+}

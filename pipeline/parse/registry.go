@@ -152,7 +152,12 @@ func guard(in Input) (Input, *guardedSource) {
 	return in, source
 }
 
+var errNegativeOffset = errors.New("the file points outside itself")
+
 func (g *guardedSource) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, errNegativeOffset
+	}
 	n, err := g.ReaderAt.ReadAt(p, off)
 	if err != nil && !errors.Is(err, io.EOF) {
 		g.failed = err
