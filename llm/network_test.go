@@ -53,9 +53,11 @@ func TestImportingTheDoorMakesTheGauge(t *testing.T) {
 // What a network does to the real server: five failures open, refusals, one probe, and the gauge at each step.
 func TestRealServerBehindABadNetwork(t *testing.T) {
 	proxy, base := newProxy(t, upstreams.Llama(t))
-	client := newClient(t, llm.Config{BaseURL: base, Timeout: time.Second, StreamIdleTimeout: time.Second})
+	// A client for each good call: a connection that has lived through a fault is not what is tested.
+	patient := func() *openai.Client { return newClient(t, llm.Config{BaseURL: base}) }
+	hasty := newClient(t, llm.Config{BaseURL: base, Timeout: 300 * time.Millisecond})
 	for _, toxic := range []struct{ name, json string }{
-		{"latency beyond the timeout", `{"type":"latency","attributes":{"latency":1500}}`},
+		{"latency beyond the timeout", `{"type":"latency","attributes":{"latency":1000}}`},
 		{"reset", `{"type":"reset_peer","attributes":{"timeout":0}}`},
 		{"half-open, nothing comes back", `{"type":"timeout","attributes":{"timeout":0}}`},
 		{"half-open, nothing arrives", `{"type":"timeout","stream":"upstream","attributes":{"timeout":0}}`},
@@ -65,23 +67,23 @@ func TestRealServerBehindABadNetwork(t *testing.T) {
 			clock := testutil.NewClock()
 			upstream := "llm drill: " + toxic.name
 			guard := llm.Guard{Breaker: resilience.Default.MustRegister(upstream, resilience.Config{Clock: clock})}
-			call := func() error {
+			call := func(client *openai.Client) error {
 				_, err := guard.CreateEmbeddings(t.Context(), client, openai.EmbeddingRequestStrings{Model: "any", Input: []string{"a"}})
 				return err
 			}
-			require.NoError(t, call())
+			require.NoError(t, call(patient()))
 			assert.Equal(t, "0", gauge(t, upstream))
 			wrapper, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic.json))
 			require.NoError(t, err)
 			for range 5 {
-				require.NotErrorIs(t, call(), resilience.ErrOpen)
+				require.NotErrorIs(t, call(hasty), resilience.ErrOpen)
 			}
 			assert.Equal(t, "2", gauge(t, upstream))
-			require.ErrorIs(t, call(), resilience.ErrOpen)
+			require.ErrorIs(t, call(hasty), resilience.ErrOpen)
 			clock.Advance(guard.Breaker.Config().ResetTimeout)
 			assert.Equal(t, "1", gauge(t, upstream))
 			require.NoError(t, proxy.Toxics.RemoveToxic(context.Background(), wrapper.Name))
-			require.NoError(t, call())
+			require.NoError(t, call(patient()))
 			assert.Equal(t, "0", gauge(t, upstream))
 			s := guard.Breaker.Snapshot()
 			assert.Equal(t, [4]uint64{5, 2, 1, 1}, [4]uint64{s.Failures, s.Successes, s.Rejected, s.Opened})

@@ -1,0 +1,31 @@
+package llm_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each test that the guide names exists.
+func TestGuideNamesRealTests(t *testing.T) {
+	guide, err := os.ReadFile("../docs/llm.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	var code strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		code.Write(content)
+	}
+	names := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(guide), -1)
+	assert.Greater(t, len(names), 20)
+	for _, name := range names {
+		assert.Contains(t, code.String(), "func "+name+"(", name)
+	}
+}
