@@ -32,7 +32,7 @@ func TestKilledWriterLeavesWholeCalls(t *testing.T) {
 	require.NoError(t, st.CreateIndex(t.Context(), coll, "vector", cosineIndex(), false))
 	require.NoError(t, st.LoadCollection(t.Context(), coll, false))
 	require.NoError(t, st.Close())
-	rounds := 10
+	rounds := 6
 	if testing.Short() {
 		rounds = 3
 	}

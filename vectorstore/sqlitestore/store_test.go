@@ -517,9 +517,9 @@ func TestErrorsSayWhatAndCarryTheContext(t *testing.T) {
 	assert.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
 }
 
-func TestTenThousandRows(t *testing.T) {
+func TestAThousandDocumentsInOneFilter(t *testing.T) {
 	st, ctx := ready(t, 8), t.Context()
-	const n = 10_000
+	const n = 6_000
 	for at := 0; at < n; at += 1000 {
 		rows := make([]row, 1000)
 		for i := range rows {
