@@ -128,7 +128,7 @@ func (s *ChatCompletionStream) done(err error) {
 		if err != nil {
 			v = classify(s.caller, err)
 		}
-		s.permit.Settle(v)
+		s.permit.Settle(v, err)
 		s.span.End(err, classify, errorType)
 		s.finish()
 		s.cancel()

@@ -201,6 +201,16 @@ func TestFlowingStreamKeepsItsLease(t *testing.T) {
 	assert.Equal(t, resilience.Closed, guard.Breaker.State())
 }
 
+func TestRefusalRemembersTheErrorOfAStream(t *testing.T) {
+	s := llmtest.NewServer(t, llmtest.Options{})
+	s.Script(llmtest.All(llmtest.Fault{After: 1, Status: 500}))
+	guard, client := newGuard(resilience.Config{FailMax: 1}), newClient(t, llm.Config{BaseURL: s.URL})
+	err := operations(guard, client)[1].do(t.Context())
+	var open *resilience.OpenError
+	require.ErrorAs(t, operations(guard, client)[1].do(t.Context()), &open)
+	assert.Same(t, err, open.LastFailure())
+}
+
 type panicky struct{}
 
 func (panicky) CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error) {
