@@ -213,7 +213,7 @@ func (w *htmlWalker) drops(t htmlTag) bool {
 		return true
 	case !w.furniture:
 		return false
-	case t.role == navigation, t.role == siteFooter && w.content == 0:
+	case t.role == navigation, w.content == 0 && (t.role == siteFooter || t.class == "footer"):
 		return true
 	}
 	return slices.Contains(furnitureParts, t.part)
