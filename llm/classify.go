@@ -183,9 +183,11 @@ func errorType(err error) string {
 	return ""
 }
 
-// retryAfter reads the headers that name a time to wait: Retry-After in seconds or as an HTTP date, which is compared
-// with the server's own clock where the answer has one, or retry-after-ms.
-func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+// RetryAfter reads the headers that name a time to wait: Retry-After in seconds or as an HTTP date, which is compared
+// with the server's own clock where the answer has one and else with now, or retry-after-ms. The second result says
+// whether they name one. The SDK keeps an answer's headers beside an error for chat and float embeddings:
+// response.Header().
+func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d, true
 	}

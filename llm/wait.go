@@ -42,7 +42,7 @@ func note(ctx context.Context, h http.Header) {
 }
 
 func (w *wait) read(h http.Header) {
-	if d, ok := retryAfter(h, time.Now()); ok {
+	if d, ok := RetryAfter(h, time.Now()); ok {
 		w.told.Store(&d)
 	}
 }

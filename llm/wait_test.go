@@ -38,7 +38,7 @@ func TestRetryAfterHeader(t *testing.T) {
 				h.Set(name, value)
 			}
 		}
-		got, told := retryAfter(h, now)
+		got, told := RetryAfter(h, now)
 		assert.Equal(t, row.want, got, row.name)
 		assert.Equal(t, row.told, told, row.name)
 	}

@@ -57,10 +57,25 @@ func (c *check) look() error {
 		c.empty = true
 		return c.makeCollection(want)
 	}
-	if err := rows.Misfit(found, want); err != nil {
-		return c.misfit(upstreamMilvus, fmt.Errorf("collection %q: %w; choose another with --collection", c.run.Collection, err))
+	if err := c.fits(found, want); err != nil {
+		return err
 	}
 	return c.load(found)
+}
+
+// fits ends the run where a collection cannot hold rows of the wanted record.
+func (c *check) fits(found *entity.Collection, want rows.Record) error {
+	err := rows.Misfit(found, want)
+	if err == nil {
+		return nil
+	}
+	return c.misfit(upstreamMilvus, fmt.Errorf("collection %q: %w; choose another collection", c.run.Collection, err))
+}
+
+// sameModel is fits for one who does not know the dimensions of the model.
+func (c *check) sameModel(found *entity.Collection) error {
+	record, _ := rows.ReadRecord(found.Schema.Description)
+	return c.fits(found, rows.NewRecord(c.run.Model, record.Dimensions))
 }
 
 // misfit ends the run: upstreams that work do not fit together.
@@ -79,7 +94,7 @@ func (c *check) bucket() error {
 		return r.beforeFirst(upstreamS3, err)
 	}
 	if !r.CreateBucket {
-		return c.misfit(upstreamS3, fmt.Errorf("bucket %q does not exist; make it, or let --create-bucket do so", r.Bucket))
+		return c.misfit(upstreamS3, fmt.Errorf("bucket %q does not exist; make it, or have it made (CreateBucket)", r.Bucket))
 	}
 	err = r.objects.do(r.ctx, func() error {
 		_, err := r.ObjectGuard.CreateBucket(r.ctx, r.Objects, &s3.CreateBucketInput{Bucket: aws.String(r.Bucket)})

@@ -23,10 +23,10 @@ func (p *Pipeline) Doctor(ctx context.Context) []Finding {
 		}),
 		p.examine(ctx, upstreamMilvus, func(c *check) (string, error) {
 			found, err := c.collection()
-			if err != nil || found != nil {
-				return fmt.Sprintf("collection %q is there", p.Collection), err
+			if err != nil || found == nil {
+				return fmt.Sprintf("collection %q will be made by the first run", p.Collection), err
 			}
-			return fmt.Sprintf("collection %q will be made by the first run", p.Collection), nil
+			return fmt.Sprintf("collection %q is there", p.Collection), c.sameModel(found)
 		}),
 		p.examine(ctx, upstreamLLM, func(c *check) (string, error) {
 			dims, err := c.model()

@@ -168,7 +168,7 @@ func (e *embedder) fitting(texts []text) int {
 func (e *embedder) send(batch []text) {
 	before := e.successes.Load()
 	vectors, err := e.request(batch)
-	switch verdict := llm.Classify(e.run.ctx, err); {
+	switch verdict := classify(e.run.ctx, err); {
 	case err == nil:
 		e.keep(batch, vectors)
 	case errors.Is(err, errStopped) || e.run.ctx.Err() != nil:
@@ -196,7 +196,7 @@ func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, withWait(err, response.Header())
 	}
 	e.successes.Add(1)
 	for _, d := range response.Data {
@@ -207,6 +207,31 @@ func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
 		vectors = append(vectors, d.Embedding)
 	}
 	return vectors, nil
+}
+
+// waitError is an error whose answer named a time to wait.
+type waitError struct {
+	error
+	after time.Duration
+}
+
+func (e *waitError) Unwrap() error { return e.error }
+
+func withWait(err error, header http.Header) error {
+	if after, told := llm.RetryAfter(header, time.Now()); told {
+		return &waitError{error: err, after: after}
+	}
+	return err
+}
+
+// classify is llm.Classify, which does not see the headers of an answer, with
+// the time that they name.
+func classify(ctx context.Context, err error) resilience.Verdict {
+	verdict := llm.Classify(ctx, err)
+	if wait, ok := errors.AsType[*waitError](err); ok && verdict.Outcome == resilience.Throttled {
+		verdict.RetryAfter = wait.after
+	}
+	return verdict
 }
 
 // canary has one harmless text embedded.
@@ -323,7 +348,7 @@ func (e *embedder) probe(cause error) error {
 	if err == nil {
 		return nil
 	}
-	verdict := llm.Classify(e.run.ctx, err)
+	verdict := classify(e.run.ctx, err)
 	switch {
 	case errors.Is(err, errStopped) || e.run.ctx.Err() != nil:
 		return deferral("embed", "stopped", errStopped)

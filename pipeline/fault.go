@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/vectorstore"
@@ -28,7 +27,7 @@ type upstream struct {
 var (
 	upstreamS3     = upstream{"s3", objectstore.Classify, func(r *run) *resilience.Breaker { return r.objects.breaker }, noBucket}
 	upstreamMilvus = upstream{"milvus", vectorstore.Classify, func(r *run) *resilience.Breaker { return r.vectors.breaker }, noCollection}
-	upstreamLLM    = upstream{"llm", llm.Classify, func(r *run) *resilience.Breaker { return r.llm.breaker }, noModel}
+	upstreamLLM    = upstream{"llm", classify, func(r *run) *resilience.Breaker { return r.llm.breaker }, noModel}
 )
 
 func noBucket(err error) bool {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -260,17 +261,18 @@ func (r *run) settle(d *document, err error) {
 	if f.status == journal.Deferred {
 		report.Result = Deferred
 	}
-	report.Stage, report.Kind, report.Reason = f.stage, f.kind, f.err.Error()
+	report.Stage, report.Kind = f.stage, f.kind
+	report.Reason = strings.TrimPrefix(f.err.Error(), d.id+": ")
 	if !r.DryRun && !d.unlisted {
-		r.keepProblem(d, f)
+		r.keepProblem(d, f.status, report)
 	}
 	r.settled <- report
 }
 
-func (r *run) keepProblem(d *document, f *failure) {
+func (r *run) keepProblem(d *document, status journal.Status, report Document) {
 	err := r.Journal.Fail(context.WithoutCancel(r.ctx), r.Destination, journal.Problem{
-		ID: d.id, SHA: d.sha, Policy: d.policy, Status: f.status,
-		Stage: f.stage, Kind: f.kind, Reason: f.err.Error(), At: time.Now(),
+		ID: d.id, SHA: d.sha, Policy: d.policy, Status: status,
+		Stage: report.Stage, Kind: report.Kind, Reason: report.Reason, At: time.Now(),
 	})
 	if err != nil {
 		r.fault(fmt.Errorf("recording %s: %w", d.id, err))

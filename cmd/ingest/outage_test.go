@@ -171,7 +171,7 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 	} {
 		t.Run(row.upstream, func(t *testing.T) {
 			model := llmtest.NewServer(t, llmtest.Options{Delay: 100 * time.Millisecond})
-			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name, "PENSTOCK_TIMEOUT=5s")
+			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
 			corpus(t, c, 1200)
 			process := row.start(t, c)
 			done := make(chan output)
