@@ -204,7 +204,7 @@ func (failingReader) ReadAt(p []byte, off int64) (int, error) {
 
 func TestMemoryOfAStreamDoesNotGrow(t *testing.T) {
 	reg := newRegistry(t, parse.Limits{})
-	const size = 256 << 20
+	const size = 96 << 20
 	in := parse.Input{Name: "big.txt", Content: endlessText{}, Size: size}
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
