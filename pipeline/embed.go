@@ -325,7 +325,8 @@ func (e *embedder) pause(after time.Duration) bool {
 
 // setAside handles a batch that failed on its own. Nothing is concluded until
 // another request has succeeded after it: only then is the fault in the batch,
-// and it is halved until the one text is found that the server cannot stand.
+// and it is halved until the one text is found that the server cannot stand. A
+// text that only took too long is deferred.
 func (e *embedder) setAside(batch []text, before int64, cause error) {
 	for e.successes.Load() == before {
 		if err := e.probe(cause); err != nil {
@@ -333,11 +334,25 @@ func (e *embedder) setAside(batch []text, before int64, cause error) {
 			return
 		}
 	}
-	if len(batch) == 1 {
+	switch {
+	case len(batch) > 1:
+		if isTimeout(cause) { // it may well be the size
+			e.shrink(batch)
+		}
+		e.split(batch)
+	case isTimeout(cause): // a slow server is no verdict on a document
+		e.give(batch, deferral("embed", "upstream failed", cause))
+	default:
 		e.give(batch, deadLetter("embed", "refused by upstream", fmt.Errorf("the model cannot embed a chunk of it: %w", cause)))
-		return
 	}
-	e.split(batch)
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && timeout.Timeout()
 }
 
 // probe sends the canary. An error that the canary gets too is no fault of the

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 	"github.com/penstock-go/penstock/vectorstore"
@@ -104,6 +105,29 @@ func TestPoisonIsFoundAlone(t *testing.T) {
 			assert.Equal(t, 1, again.KnownDeadLetters)
 		})
 	}
+}
+
+// A server that is too slow for large batches gets smaller ones; nothing is
+// called poison for being slow.
+func TestTimeoutsShrinkBatchesAndKillNothing(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(40)
+	w.write("slow.txt", "This one takes for ever.")
+	w.model.Script(llmtest.Poison("for ever", llmtest.Hang()))
+	embeddings, err := llm.NewClient(llm.Config{BaseURL: w.model.URL, Timeout: 300 * time.Millisecond})
+	require.NoError(t, err)
+	summary, err := w.run(func(c *Config) { c.Embeddings = embeddings })
+	assert.Equal(t, StopDeferred, stopOf(t, err).Kind)
+	assert.Equal(t, 40, summary.Ingested)
+	assert.Zero(t, summary.DeadLetters)
+	assert.Equal(t, Deferred, w.reports["docs/slow.txt"].Result)
+	assert.Zero(t, w.config.LLMGuard.Breaker.Snapshot().Opened)
+
+	w.model.Script()
+	rest, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 1, rest.Ingested)
+	w.requireComplete(41)
 }
 
 // A refusal that the canary gets too is no fault of the documents.
