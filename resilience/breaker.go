@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,6 +128,50 @@ func (b *Breaker) Ready() bool {
 	return c.state == Closed || c.probeDue(c.latest)
 }
 
+// Check is admission for work that leans on the upstream without calling it,
+// such as signing a URL for somebody else: nil while the breaker is closed,
+// and where it is not, or has refused the context's task before, what a call
+// is refused with. A half-open breaker refuses here even if it has a slot
+// free, since such work is no probe. Check takes no slot, counts nothing and
+// changes nothing. A context that is done already returns its own error.
+func (b *Breaker) Check(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w := b.word.Load()
+	if w&(stateMask|veteranBit) == 0 {
+		return nil
+	}
+	if err := taskOf(ctx).refusal(b); err != nil || wordState(w) == Closed {
+		return err
+	}
+	if g := b.shut(w); g != nil {
+		return g.err
+	}
+	c := b.view()
+	if c.state == Closed || c.lease(b.markOf(ctx)) >= 0 {
+		return nil
+	}
+	return b.refusal(&c)
+}
+
+// shut is the gate of an open breaker that lets nobody through yet.
+func (b *Breaker) shut(w uint64) *gate {
+	if wordState(w) != Open {
+		return nil
+	}
+	if g := b.gate.Load(); g.gen == wordGen(w) && b.now() < g.until {
+		return g
+	}
+	return nil
+}
+
+// markOf is the live probe that ctx belongs to.
+func (b *Breaker) markOf(ctx context.Context) ticket {
+	mark, _ := ctx.Value(probeKey{b}).(ticket)
+	return mark
+}
+
 // view is the core as of now, on a copy.
 func (b *Breaker) view() core {
 	now := b.now()
@@ -214,8 +259,11 @@ func (b *Breaker) publish(c *core) {
 		return
 	}
 	until := c.until
-	if c.held != free {
+	switch {
+	case c.held != free:
 		until = never
+	case c.latest >= until: // due, though a clock that stepped back may not show it
+		until = math.MinInt64
 	}
 	if g := b.gate.Load(); g != nil && g.gen == c.gen && g.held == c.held && g.until == until {
 		return
@@ -229,12 +277,13 @@ func (b *Breaker) refusal(c *core) error {
 		return &DeniedError{upstream: b.name, since: b.wall(c.openedAt), cause: c.lastFailure}
 	}
 	e := &OpenError{
-		upstream: b.name, state: c.state, held: c.held == heldOpen, reason: c.reason,
+		upstream: b.name, state: c.reads(), held: c.held == heldOpen, reason: c.reason,
 		openedAt: b.wall(c.openedAt), lastFailure: c.lastFailure, now: b.now,
 	}
 	if !e.held {
 		e.retry = c.retry()
 		e.retryAt = b.wall(e.retry)
+		e.busy = c.state == HalfOpen && c.latest >= c.pause && !c.probeDue(c.latest)
 	}
 	return e
 }
@@ -243,7 +292,7 @@ func (b *Breaker) refusal(c *core) error {
 func (b *Breaker) busyRefusal(c *core) error {
 	if b.busy == nil || b.busy.gen != c.gen || b.busy.retry != c.retry() {
 		b.busy, _ = b.refusal(c).(*OpenError)
-		b.busy.gen, b.busy.busy = c.gen, c.latest >= c.pause
+		b.busy.gen = c.gen
 	}
 	return b.busy
 }
@@ -294,14 +343,12 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 		b.totals.add(statRejected)
 		return err
 	}
-	switch wordState(w) {
-	case Closed:
+	if wordState(w) == Closed {
 		c.ticket.gen = wordGen(w)
 		return nil
-	case Open:
-		if g := b.gate.Load(); g.gen == wordGen(w) && b.now() < g.until {
-			return b.reject(c, t, g.err)
-		}
+	}
+	if g := b.shut(w); g != nil {
+		return b.reject(c, t, g.err)
 	}
 	err := b.admit(ctx, c)
 	if err == nil && c.ticket.probe != 0 && !c.nested && b.cfg.Probe != nil {
@@ -316,8 +363,7 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 // admit asks the core. A context that carries a live probe of this breaker
 // goes in as part of that probe.
 func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
-	mark, _ := ctx.Value(probeKey{b}).(ticket)
-	now := b.now()
+	mark, now := b.markOf(ctx), b.now()
 	var ok bool
 	b.apply(func(core *core) {
 		core.tick(now)

@@ -59,8 +59,8 @@ func (b *Breaker) Do(ctx context.Context, fn func(context.Context) error) error 
 }
 
 // Allow is admission in two steps, for streams and transfers, whose outcome is
-// known long after the call returned. The caller must end the permit with Done
-// or Settle; a probe's permit that nobody ends counts as a failure when its
+// known long after the call returned. The caller must end the permit with
+// Done, Settle or Panicked; a probe's permit that nobody ends counts as a failure when its
 // lease runs out.
 func (b *Breaker) Allow(ctx context.Context) (*Permit, error) {
 	p := &Permit{}
@@ -90,7 +90,7 @@ func (p *Permit) Renew() {
 }
 
 // Done ends the call with its error, read by Config.Classify; nil is a
-// success. The first Done or Settle counts, later ones do nothing.
+// success. The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Done(err error) {
 	if !p.ended.CompareAndSwap(false, true) {
 		return
@@ -104,13 +104,23 @@ var errSettled = errors.New("the call was settled without an error to show")
 
 // Settle ends the call with the verdict of a caller who has classified the
 // outcome already. cause, where given, is what a refusal shows as the last
-// failure. The first Done or Settle counts, later ones do nothing.
+// failure. The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Settle(v Verdict, cause ...error) {
 	if !p.ended.CompareAndSwap(false, true) {
 		return
 	}
 	defer p.call.finish()
 	p.call.settle(v, firstOf(cause, errSettled))
+}
+
+// Panicked ends the call as one that a panic or runtime.Goexit went through:
+// it is counted in Panics, gives its slot back and says nothing about the
+// upstream. It belongs into a deferred function, which lets the panic go on.
+// The first Done, Settle or Panicked counts, later ones do nothing.
+func (p *Permit) Panicked() {
+	if p.ended.CompareAndSwap(false, true) {
+		p.call.finish()
+	}
 }
 
 func firstOf(causes []error, otherwise error) error {

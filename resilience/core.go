@@ -446,8 +446,11 @@ func (c *core) reads() State {
 
 // retry is the earliest instant at which a refused call may fare better.
 func (c *core) retry() int64 {
-	if c.state == Open {
+	switch {
+	case c.state == Open:
 		return c.until
+	case c.probeDue(c.latest):
+		return c.latest
 	}
 	at := int64(never)
 	for _, l := range c.leases {
