@@ -63,6 +63,26 @@ func (r *Registry) MustRegister(name string, cfg Config) *Breaker {
 	return b
 }
 
+// Replace puts a new breaker in the place of name's, for a program that wants
+// another policy than the one that was registered for it. It is meant for the
+// start of the program: whoever holds the old breaker goes on with it, unseen
+// by the registry, and so do the variables of this package until they are set:
+//
+//	resilience.LLM, err = resilience.Default.Replace("llm", resilience.Config{ResetTimeout: 30 * time.Second})
+func (r *Registry) Replace(name string, cfg Config) (*Breaker, error) {
+	b, err := New(name, cfg.under(r.defaults))
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.breakers[name]; !known {
+		return nil, fmt.Errorf("resilience: there is no breaker %q to replace", name)
+	}
+	r.breakers[name] = b
+	return b, nil
+}
+
 // Get finds a registered breaker.
 func (r *Registry) Get(name string) (*Breaker, bool) {
 	r.mu.Lock()

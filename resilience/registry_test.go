@@ -32,6 +32,24 @@ func TestSingletons(t *testing.T) {
 	}
 }
 
+// Rule 32: a program may have another policy than the one registered.
+func TestRule32Replace(t *testing.T) {
+	r := resilience.NewRegistry(resilience.Config{FailMax: 3, Logger: quiet})
+	before := r.MustRegister("llm", resilience.Config{})
+	after, err := r.Replace("llm", resilience.Config{ResetTimeout: time.Second})
+	require.NoError(t, err)
+	assert.NotSame(t, before, after)
+	assert.Equal(t, 3, after.Config().FailMax, "what is not given is the registry's default")
+	found, _ := r.Get("llm")
+	assert.Same(t, after, found)
+	assert.Equal(t, []*resilience.Breaker{after}, r.All())
+
+	_, err = r.Replace("other", resilience.Config{})
+	assert.ErrorContains(t, err, `no breaker "other"`)
+	_, err = r.Replace("llm", resilience.Config{ResetTimeout: -1})
+	assert.ErrorContains(t, err, "ResetTimeout")
+}
+
 // Rule 32: own defaults, overrides by name.
 func TestRule32RegistryDefaultsAndOverrides(t *testing.T) {
 	clock := testutil.NewClock()
