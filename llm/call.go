@@ -94,6 +94,7 @@ func chatOperation(r *openai.ChatCompletionRequest) operation {
 	op := operation{name: opChat, span: "chat " + r.Model, attrs: []attribute.KeyValue{
 		genAIOperation.String("chat"), genAIModel.String(r.Model),
 	}}
+	//lint:ignore SA1019 servers other than OpenAI's know no other name
 	if n := max(r.MaxCompletionTokens, r.MaxTokens); n > 0 {
 		op.attrs = append(op.attrs, genAIMaxTokens.Int(n))
 	}

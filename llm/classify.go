@@ -59,8 +59,7 @@ var wrongRequests = []error{
 	openai.ErrChatCompletionInvalidModel, openai.ErrChatCompletionStreamNotSupported, openai.ErrContentFieldsMisused,
 	openai.ErrReasoningEffortUnsupported, openai.ErrReasoningToolsRequireResponses, openai.ErrReasoningSamplingUnsupported,
 	openai.ErrReasoningModelMaxTokensDeprecated, openai.ErrReasoningModelLimitationsLogprobs,
-	openai.ErrReasoningModelLimitationsOther, openai.ErrO1MaxTokensDeprecated, openai.ErrO1BetaLimitationsMessageTypes,
-	openai.ErrO1BetaLimitationsTools, openai.ErrO1BetaLimitationsLogprobs, openai.ErrO1BetaLimitationsOther,
+	openai.ErrReasoningModelLimitationsOther,
 }
 
 // neverLeft is true for errors from before the request was sent: the SDK's checks, values that JSON cannot hold, a

@@ -134,6 +134,7 @@ func TestRequestsThatNeverLeaveAreIgnored(t *testing.T) {
 	}{
 		{"stream flag", client, with(func(r *openai.ChatCompletionRequest) { r.Stream = true })},
 		{"old model", client, with(func(r *openai.ChatCompletionRequest) { r.Model = "text-davinci-003" })},
+		//lint:ignore SA1019 that it is refused is what the row is about
 		{"reasoning model with max tokens", client, with(func(r *openai.ChatCompletionRequest) { r.Model, r.MaxTokens = "o1-mini", 5 })},
 		{"not a number", client, with(func(r *openai.ChatCompletionRequest) { r.Temperature = float32(math.NaN()) })},
 		{"content twice", client, with(func(r *openai.ChatCompletionRequest) {
@@ -162,8 +163,13 @@ func TestTransportErrorsAreFailures(t *testing.T) {
 	short := truncating(t)
 	silent := silentListener(t)
 	for _, row := range []struct{ name, url string }{
-		{"refused", closed.URL}, {"dropped", dropping.URL}, {"hanging", hanging.URL}, {"unknown authority", tls.URL},
-		{"truncated", short}, {"accepts and says nothing", silent}, {"no such host", "http://host.invalid"},
+		{"refused", closed.URL},
+		{"dropped", dropping.URL},
+		{"hanging", hanging.URL},
+		{"unknown authority", tls.URL},
+		{"truncated", short},
+		{"accepts and says nothing", silent},
+		{"no such host", "http://host.invalid"},
 	} {
 		client := newClient(t, llm.Config{BaseURL: row.url, Timeout: 100 * time.Millisecond})
 		for i, name := range []string{"chat", "stream", "embeddings", "models"} {

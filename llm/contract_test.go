@@ -90,9 +90,13 @@ func TestEveryKindOfInputIsCounted(t *testing.T) {
 		input any
 		ok    bool
 	}{
-		{"strings", []string{"a", "b"}, true}, {"three strings", []string{"a", "b", "c"}, false},
-		{"one string", "a", false}, {"tokens", [][]int{{1}, {2}}, true}, {"one text of tokens", []int{1, 2}, false},
-		{"any", []any{"a", "b"}, true}, {"unknown type", struct{}{}, true},
+		{"strings", []string{"a", "b"}, true},
+		{"three strings", []string{"a", "b", "c"}, false},
+		{"one string", "a", false},
+		{"tokens", [][]int{{1}, {2}}, true},
+		{"one text of tokens", []int{1, 2}, false},
+		{"any", []any{"a", "b"}, true},
+		{"unknown type", struct{}{}, true},
 	} {
 		_, err := newGuard(resilience.Config{}).CreateEmbeddings(t.Context(), answer, openai.EmbeddingRequest{Input: row.input})
 		assert.Equal(t, row.ok, err == nil, "%s: %v", row.name, err)

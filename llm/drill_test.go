@@ -20,7 +20,7 @@ import (
 
 func short(content string) openai.ChatCompletionRequest {
 	r := ask(content)
-	r.MaxTokens = 8
+	r.MaxCompletionTokens = 8
 	return r
 }
 
@@ -108,7 +108,7 @@ func TestRealServerRestartsInTheMiddle(t *testing.T) {
 	guard := newGuard(resilience.Config{})
 	client := newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server)})
 	request := ask("Write a very long story about a river.")
-	request.MaxTokens = 2000
+	request.MaxCompletionTokens = 2000
 	stream, err := guard.CreateChatCompletionStream(t.Context(), client, request)
 	require.NoError(t, err)
 	defer stream.Close()
@@ -128,7 +128,7 @@ func TestRealServerCallerLeaves(t *testing.T) {
 	client := newClient(t, llm.Config{BaseURL: upstreams.Llama(t)})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	request := ask("Write a very long story about a river.")
-	request.MaxTokens = 2000
+	request.MaxCompletionTokens = 2000
 	stream, err := guard.CreateChatCompletionStream(ctx, client, request)
 	require.NoError(t, err)
 	defer stream.Close()

@@ -28,7 +28,7 @@ func lastSpan(t *testing.T) (string, codes.Code, map[attribute.Key]string) {
 	last := stubs[len(stubs)-1]
 	attrs := map[attribute.Key]string{}
 	for _, kv := range last.Attributes {
-		attrs[kv.Key] = kv.Value.Emit()
+		attrs[kv.Key] = kv.Value.String()
 	}
 	return last.Name, last.Status.Code, attrs
 }
