@@ -358,7 +358,8 @@ func peakHeap(fn func()) uint64 {
 func testLargeFile(t *testing.T, client interface {
 	objectstore.UploadFileAPI
 	objectstore.GetObjectAPI
-}, bucket string) {
+}, bucket string,
+) {
 	const size = 200 << 20
 	file, sum := bigFile(t, size)
 	g, _ := breaker(t, resilience.Config{})

@@ -31,7 +31,7 @@ func spanOf(t *testing.T, call func()) map[string]string {
 	span := spans.GetSpans()[0]
 	attrs := map[string]string{"": span.Name}
 	for _, kv := range span.Attributes {
-		attrs[string(kv.Key)] = kv.Value.Emit()
+		attrs[string(kv.Key)] = kv.Value.String()
 	}
 	return attrs
 }

@@ -76,7 +76,7 @@ func TestSpanSaysWhatBecameOfTheCall(t *testing.T) {
 		}
 		attrs := map[attribute.Key]string{}
 		for _, kv := range got.Attributes {
-			attrs[kv.Key] = kv.Value.Emit()
+			attrs[kv.Key] = kv.Value.String()
 		}
 		assert.Equal(t, want, attrs, row.name)
 		assert.Equal(t, row.code, got.Status.Code, row.name)

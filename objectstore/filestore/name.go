@@ -41,8 +41,7 @@ func checkKey(op, key string) error {
 // objectPath is the slash path of key's file below its bucket.
 func objectPath(key string) string {
 	var parts []string
-	segments := strings.Split(key, "/")
-	for _, seg := range segments {
+	for seg := range strings.SplitSeq(key, "/") {
 		parts = append(parts, encode(seg)...)
 	}
 	return path.Join(parts...) + objectMark

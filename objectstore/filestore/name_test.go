@@ -80,8 +80,14 @@ func TestForeignNamesAreNotObjects(t *testing.T) {
 		name string
 		dir  bool
 	}{
-		{".DS_Store", false}, {"readme.md", false}, {"README@", false}, {"a%4@", false}, {"a%4G@", false},
-		{"a^@", false}, {"A", true}, {"a b", true},
+		{".DS_Store", false},
+		{"readme.md", false},
+		{"README@", false},
+		{"a%4@", false},
+		{"a%4G@", false},
+		{"a^@", false},
+		{"A", true},
+		{"a b", true},
 	} {
 		_, ok := decode("", row.name, row.dir)
 		assert.False(t, ok, "name %q", row.name)
