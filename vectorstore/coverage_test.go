@@ -49,8 +49,8 @@ var excluded = map[string]string{
 func TestEveryMethodOfTheSDKHasADoorOrAReason(t *testing.T) {
 	sdk, doors := reflect.TypeFor[client.Client](), reflect.TypeFor[vectorstore.Guard]()
 	known := map[string]bool{}
-	for i := range sdk.NumMethod() {
-		name := sdk.Method(i).Name
+	for method := range sdk.Methods() {
+		name := method.Name
 		known[name] = true
 		_, door := doors.MethodByName(name)
 		reason := excluded[name]
@@ -65,8 +65,7 @@ func TestEveryMethodOfTheSDKHasADoorOrAReason(t *testing.T) {
 // with those of the SDK's method, the client aside.
 func TestDoorsCarryTheSDKsArguments(t *testing.T) {
 	sdk, doors := reflect.TypeFor[client.Client](), reflect.TypeFor[vectorstore.Guard]()
-	for i := range sdk.NumMethod() {
-		method := sdk.Method(i)
+	for method := range sdk.Methods() {
 		door, ok := doors.MethodByName(method.Name)
 		if !ok || method.Name == "QueryIterator" { // returns the door's own type
 			continue

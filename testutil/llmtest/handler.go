@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -83,9 +84,7 @@ func (h *Handler) Stats() Stats {
 	defer h.mu.Unlock()
 	s := h.stats
 	s.ByPath = make(map[string]int, len(h.stats.ByPath))
-	for path, n := range h.stats.ByPath {
-		s.ByPath[path] = n
-	}
+	maps.Copy(s.ByPath, h.stats.ByPath)
 	return s
 }
 
@@ -188,9 +187,7 @@ func (h *Handler) strike(w http.ResponseWriter, r *http.Request, f *Fault) bool 
 		panic(http.ErrAbortHandler)
 	case f.Status != 0:
 		w.Header().Set("Content-Type", "application/json")
-		for name, values := range f.Header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), f.Header)
 		w.WriteHeader(f.Status)
 		_, _ = io.WriteString(w, f.body())
 		return true

@@ -444,10 +444,14 @@ func TestSearchRefusals(t *testing.T) {
 		vectors []entity.Vector
 		outputs []string
 	}{
-		{"field", "nope", entity.COSINE, 1, ok, nil}, {"metric", "vector", entity.IP, 1, ok, nil},
-		{"topK zero", "vector", entity.COSINE, 0, ok, nil}, {"topK large", "vector", entity.COSINE, 4097, ok, nil},
-		{"none", "vector", entity.COSINE, 1, nil, nil}, {"dimensions", "vector", entity.COSINE, 1, []entity.Vector{entity.FloatVector{1}}, nil},
-		{"kind", "vector", entity.COSINE, 1, []entity.Vector{entity.BinaryVector{1}}, nil}, {"output", "vector", entity.COSINE, 1, ok, []string{"nope"}},
+		{"field", "nope", entity.COSINE, 1, ok, nil},
+		{"metric", "vector", entity.IP, 1, ok, nil},
+		{"topK zero", "vector", entity.COSINE, 0, ok, nil},
+		{"topK large", "vector", entity.COSINE, 4097, ok, nil},
+		{"none", "vector", entity.COSINE, 1, nil, nil},
+		{"dimensions", "vector", entity.COSINE, 1, []entity.Vector{entity.FloatVector{1}}, nil},
+		{"kind", "vector", entity.COSINE, 1, []entity.Vector{entity.BinaryVector{1}}, nil},
+		{"output", "vector", entity.COSINE, 1, ok, []string{"nope"}},
 	} {
 		_, err := st.Search(t.Context(), coll, nil, "", tt.outputs, tt.vectors, tt.field, tt.metric, tt.topK, nil)
 		assert.Equal(t, codes.InvalidArgument, status.Code(err), tt.name)
