@@ -19,7 +19,6 @@ const defaultConfigFile = "penstock.yaml"
 type configFile struct {
 	path   string
 	values map[string]any
-	err    error
 }
 
 // find reads the file that the command line or the environment names, before

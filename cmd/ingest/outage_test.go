@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,12 +23,12 @@ import (
 func corpus(t *testing.T, c *command, n int) {
 	t.Helper()
 	for i := range n {
-		var text string
+		var text strings.Builder
 		for section := range 4 {
-			text += fmt.Sprintf("# Chapter %d of report %d\n\nReport %d says in chapter %d that pump %d ran for %d hours.\n\n",
+			fmt.Fprintf(&text, "# Chapter %d of report %d\n\nReport %d says in chapter %d that pump %d ran for %d hours.\n\n",
 				section, i, i, section, i*7+section, i*31+section*17)
 		}
-		c.write(t, fmt.Sprintf("docs/report%03d.md", i), text)
+		c.write(t, fmt.Sprintf("docs/report%03d.md", i), text.String())
 	}
 }
 

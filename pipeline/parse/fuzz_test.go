@@ -58,9 +58,11 @@ func checkBlock(t *testing.T, b parse.Block, offset *int64) {
 }
 
 func FuzzText(f *testing.F) { fuzz(f, "a.txt", "One\r\n\r\nTwo\r", "\xff\xfea\x00b\x00", "caf\xe9") }
+
 func FuzzMarkdown(f *testing.F) {
 	fuzz(f, "a.md", "# A\n\n- b\n  - c\n\n```go\nx\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n<div>h</div>", "---\ntitle: x\n---\ny[^1]\n\n[^1]: z")
 }
+
 func FuzzHTML(f *testing.F) {
 	fuzz(f, "a.html", page, "<table><tr><td><table><td><h1>x<pre>y", "<meta charset=big5><p>\xa4\xa4")
 }
@@ -69,6 +71,7 @@ func FuzzCSV(f *testing.F) { fuzz(f, "a.csv", "a,b\n\"1\n2\",3\r\n", "a;b\r1;2\r
 func FuzzJSON(f *testing.F) {
 	fuzz(f, "a.json", `{"a":[1,{"b":null}],"c":"\u00e9"}`, "[1,2]\n{}")
 }
+
 func FuzzXML(f *testing.F) {
 	fuzz(f, "a.xml", `<?xml version="1.0"?><a k="v"><title>t</title>x<b>y</b>&lt;</a>`)
 }

@@ -48,11 +48,22 @@ import (
 type Item struct {
 	// ID is the document's identity, see the package comment.
 	ID string
-	// Location is where the document is read from: a file path.
+	// Location is where the document is read from: an absolute file path, a URI
+	// without secrets, or empty for what can be read only once.
 	Location string
-	// Size in bytes as listed; the content may have changed since.
+	// Size in bytes as listed, -1 where that is not known; the content may have
+	// changed since.
 	Size int64
-	// Open opens the content for reading. Each call opens anew.
+	// Version asks the source which content the document has now, as an opaque
+	// text that is equal for equal contents; it gives "" when the source does
+	// not say. Nil for sources that never do.
+	Version func(ctx context.Context) string
+	// Upstream is the name of the upstream that Open calls through its door,
+	// "s3", or empty.
+	Upstream string
+	// Open opens the content for reading. Each call opens anew. The error may be
+	// a [*StoreError] or an [*AwayError]; any other means that the document
+	// cannot be read.
 	Open func(ctx context.Context) (Content, error)
 }
 
@@ -63,6 +74,23 @@ type Content interface {
 	// Size in bytes at the moment of opening.
 	Size() int64
 }
+
+// StoreError is a failure of the object store that holds the documents.
+type StoreError struct{ Err error }
+
+func (e *StoreError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the SDK's own error, or the breaker's.
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// AwayError says that a source could not be reached or failed, so that nothing
+// is known of the document: try again later.
+type AwayError struct{ Err error }
+
+func (e *AwayError) Error() string { return e.Err.Error() + "; run again later" }
+
+// Unwrap gives the cause.
+func (e *AwayError) Unwrap() error { return e.Err }
 
 // Options change what [Files] finds. The zero value is the default.
 type Options struct {
@@ -177,7 +205,7 @@ func folderName(folder string) string {
 // dropRepeats removes an input that is given twice and refuses two different
 // folders under one name.
 func (in *Inputs) dropRepeats() error {
-	type place struct{ key, absolute, input string }
+	type place struct{ absolute, input string }
 	seen := map[string]place{}
 	kept := in.roots[:0]
 	for _, r := range in.roots {
@@ -368,8 +396,17 @@ func (w *walker) item(r root, below string, size int64) bool {
 		}
 		w.seen[id] = location
 	}
-	open := func(context.Context) (Content, error) { return openFile(location) }
-	return w.yield(Item{ID: id, Location: location, Size: size, Open: open}, nil)
+	absolute, err := filepath.Abs(location)
+	if err != nil {
+		return w.yield(Item{}, &Error{Path: location, Err: err})
+	}
+	return w.yield(fileItem(id, location, absolute, size), nil)
+}
+
+// fileItem is a document in a file; messages name the path as it was written.
+func fileItem(id, path, absolute string, size int64) Item {
+	open := func(context.Context) (Content, error) { return openFile(path) }
+	return Item{ID: id, Location: absolute, Size: size, Open: open}
 }
 
 // file is an open regular file with the size it had when it was opened.
