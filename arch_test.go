@@ -60,6 +60,8 @@ var arrows = []rule{
 
 	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace"}, "a command wires things together"},
 
+	{"examples", []string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"}, "an example shows the surface that users have"},
+
 	{"testutil", []string{"resilience", "testutil"}, "users test their own code with it, so it pulls in little"},
 	{"testutil/llmtest", []string{"llm/staticmodel", "resilience", "testutil"}, "its vectors are real ones"},
 	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
@@ -73,9 +75,9 @@ var only = []rule{
 	{"github.com/stretchr/testify", []string{"objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "it is for tests"},
 	{"github.com/Shopify/toxiproxy", nil, "it is for tests"},
 	{"testing", []string{"internal/upstreams", "testutil", "objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "test helpers alone take a testing.TB"},
-	{"github.com/sashabaranov/go-openai", []string{"llm", "pipeline", "testutil", "cmd"}, "the types of the LLM door"},
-	{"github.com/milvus-io/", []string{"vectorstore", "pipeline", "cmd"}, "the types of the vector door"},
-	{"github.com/aws/", []string{"objectstore", "pipeline", "cmd", "internal/upstreams"}, "the types of the object door; a signature in a health check"},
+	{"github.com/sashabaranov/go-openai", []string{"llm", "pipeline", "testutil", "cmd", "examples"}, "the types of the LLM door"},
+	{"github.com/milvus-io/", []string{"vectorstore", "pipeline", "cmd", "examples"}, "the types of the vector door"},
+	{"github.com/aws/", []string{"objectstore", "pipeline", "cmd", "examples", "internal/upstreams"}, "the types of the object door; a signature in a health check"},
 	{"modernc.org/sqlite", []string{"vectorstore/sqlitestore", "pipeline/journal"}, "where a file is a database"},
 }
 
