@@ -215,15 +215,16 @@ func GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, 
 type receivedBody struct {
 	f    *flight
 	body io.ReadCloser
-	left int64 // announced and not read yet; negative where nothing was announced
+	left atomic.Int64 // announced and not read yet; negative where nothing was announced
 	busy atomic.Bool
 	stop func() bool
 }
 
 func newReceivedBody(f *flight, out *s3.GetObjectOutput) *receivedBody {
-	b := &receivedBody{f: f, body: out.Body, left: -1}
+	b := &receivedBody{f: f, body: out.Body}
+	b.left.Store(-1)
 	if out.ContentLength != nil {
-		b.left = *out.ContentLength
+		b.left.Store(*out.ContentLength)
 	}
 	b.stop = context.AfterFunc(f.caller, b.forsaken)
 	return b
@@ -239,11 +240,13 @@ func (b *receivedBody) forsaken() {
 
 func (b *receivedBody) Read(p []byte) (int, error) {
 	b.busy.Store(true)
-	defer b.busy.Store(false)
+	returned := false
+	defer func() { b.rest(returned) }()
 	n, err := b.body.Read(p)
+	returned = true
 	if n > 0 {
 		b.f.permit.Renew()
-		b.left -= int64(n)
+		b.left.Add(-int64(n))
 	}
 	if err == io.EOF { //nolint:errorlint // io.Reader's own contract
 		b.finish(nil)
@@ -253,11 +256,24 @@ func (b *receivedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// rest is the end of a Read. Where the context ended meanwhile and the read
+// was good all the same, nobody may come back.
+func (b *receivedBody) rest(returned bool) {
+	b.busy.Store(false)
+	switch {
+	case !returned:
+		b.stop()
+		b.f.panicked()
+	case b.f.caller.Err() != nil:
+		b.f.abandon()
+	}
+}
+
 // Close ends the call: as a success if all that was announced has been read.
 func (b *receivedBody) Close() error {
 	err := b.body.Close()
 	b.stop()
-	if b.left == 0 {
+	if b.left.Load() == 0 {
 		b.f.end(nil)
 	} else {
 		b.f.abandon()

@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -46,8 +47,14 @@ func call[T any](ctx context.Context, g Guard, t target, fn func(f *flight) (T, 
 	if err != nil {
 		return out, err
 	}
-	defer f.leave()
+	returned := false
+	defer func() {
+		if !returned {
+			f.panicked()
+		}
+	}()
 	out, err = fn(f)
+	returned = true
 	if err != nil || !f.handed {
 		f.end(err)
 	}
@@ -68,32 +75,31 @@ func (g Guard) admit(ctx context.Context, t target) (*flight, error) {
 // hand keeps the outcome open after fn has returned without an error.
 func (f *flight) hand() { f.handed = true }
 
-// leave gives the slot back where a panic or runtime.Goexit passes by.
-func (f *flight) leave() {
-	if !f.handed {
-		f.settle(resilience.Verdict{Outcome: resilience.Ignored}, nil)
-	}
-}
-
 // end settles the call by its error. The first end counts.
 func (f *flight) end(err error) {
-	v := resilience.Verdict{Outcome: resilience.Success}
-	if err != nil {
-		v = Classify(f.caller, err)
-	}
-	f.settle(v, err)
+	f.close(err, func() {
+		if err == nil {
+			f.permit.Settle(resilience.Verdict{})
+		} else {
+			f.permit.Settle(Classify(f.caller, err), err)
+		}
+	})
 }
 
 // abandon settles a call whose answer nobody waited for.
-func (f *flight) abandon() { f.settle(resilience.Verdict{Outcome: resilience.Ignored}, nil) }
+func (f *flight) abandon() {
+	f.close(nil, func() { f.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored}) })
+}
 
-func (f *flight) settle(v resilience.Verdict, err error) {
+// errPanicked is what the span of a call says that a panic or runtime.Goexit
+// went through.
+var errPanicked = &localError{errors.New("objectstore: the client panicked")}
+
+func (f *flight) panicked() { f.close(errPanicked, f.permit.Panicked) }
+
+func (f *flight) close(err error, settle func()) {
 	f.once.Do(func() {
-		if v.Outcome == resilience.Failure {
-			f.permit.Done(err) // Settle would lose the error, which a refusal shows as LastFailure
-		} else {
-			f.permit.Settle(v)
-		}
+		settle()
 		f.span.End(err, Classify, errorType)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -382,15 +383,90 @@ func TestHangingProbeLosesItsLease(t *testing.T) {
 
 func TestPanicGivesTheSlotBack(t *testing.T) {
 	g, b, _ := probing(t)
-	assert.Panics(t, func() { _, _ = g.HeadBucket(t.Context(), panicking{}, &s3.HeadBucketInput{}) })
+	assert.PanicsWithValue(t, "a bug", func() { _, _ = g.HeadBucket(t.Context(), leaving{panics}, &s3.HeadBucketInput{}) })
 	assert.True(t, b.Ready())
 	assert.Equal(t, resilience.HalfOpen, b.State())
 }
 
-type panicking struct{}
+func panics() { panic("a bug") }
 
-func (panicking) HeadBucket(context.Context, *s3.HeadBucketInput, ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
-	panic("a bug")
+// leaving is a client, and its answer's body, that leave by leave.
+type leaving struct{ leave func() }
+
+func (c leaving) HeadBucket(context.Context, *s3.HeadBucketInput, ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
+	c.leave()
+	return nil, nil
+}
+
+func (c leaving) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	return &s3.GetObjectOutput{Body: c}, nil
+}
+
+func (c leaving) Read([]byte) (int, error) { c.leave(); return 0, nil }
+func (leaving) Close() error               { return nil }
+
+// outside runs fn in a goroutine of its own, which fn may end in any way.
+func outside(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		fn()
+	}()
+	<-done
+}
+
+func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": panics, "goexit": runtime.Goexit} {
+		g, b, _ := probing(t)
+		ctx := t.Context()
+		outside(func() { _, _ = g.HeadBucket(ctx, leaving{leave}, &s3.HeadBucketInput{}) })
+		outside(func() {
+			out, _ := g.GetObject(ctx, leaving{leave}, get("key"))
+			defer out.Body.Close()
+			_, _ = out.Body.Read(nil)
+		})
+		outside(func() { _, _ = g.DownloadFile(ctx, leaving{leave}, get("key"), filepath.Join(t.TempDir(), "file")) })
+		s := b.Snapshot()
+		assert.Equal(t, [3]uint64{3, 3, 0}, [3]uint64{s.Calls, s.Panics, s.Ignored}, name)
+		assert.True(t, b.Ready(), name)
+	}
+}
+
+// What the door says counts: not the breaker's own classifier, and the refusal
+// shows the error of S3.
+func TestVerdictIsTheDoorsAndLastFailureIsTheUpstreams(t *testing.T) {
+	g, b := breaker(t, resilience.Config{FailMax: 1, StopOnDenied: true, Classify: func(context.Context, error) resilience.Verdict {
+		return resilience.Verdict{Outcome: resilience.Ignored}
+	}})
+	s := serve(t, says(500, "InternalError"))
+	_, failed := g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
+	_, err := g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
+	var open *resilience.OpenError
+	require.ErrorAs(t, err, &open)
+	assert.Same(t, failed, open.LastFailure())
+	b.Reset()
+	s.set(says(403, "InvalidAccessKeyId"))
+	_, refused := g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
+	_, err = g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
+	var denied *resilience.DeniedError
+	require.ErrorAs(t, err, &denied)
+	assert.Same(t, refused, denied.Cause())
+}
+
+// A context that ends while a Read is under way, which is good all the same,
+// left the call open for ever if nobody came back to the body.
+func TestContextThatEndsDuringAGoodReadGivesTheSlotBack(t *testing.T) {
+	g, b, _ := probing(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	context.AfterFunc(ctx, func() { close(ended) })
+	out, err := g.GetObject(ctx, leaving{func() { cancel(); <-ended }}, get("key"))
+	require.NoError(t, err)
+	_, err = out.Body.Read(nil)
+	require.NoError(t, err)
+	assert.Eventually(t, b.Ready, time.Second, time.Millisecond)
+	assert.EqualValues(t, 1, b.Snapshot().Ignored)
 }
 
 func TestPresign(t *testing.T) {
@@ -413,16 +489,34 @@ func TestPresign(t *testing.T) {
 
 	b.Trip("test")
 	before := b.Snapshot()
-	for _, wait := range []time.Duration{0, time.Minute} { // open, then half-open
-		clock.Advance(wait)
+	opened := clock.Now()
+	for _, row := range []struct {
+		wait  time.Duration
+		state resilience.State
+	}{{0, resilience.Open}, {time.Minute, resilience.HalfOpen}} {
+		clock.Advance(row.wait)
 		_, err := g.GeneratePresignedURL(t.Context(), client, inputs["GET"])
 		var open *resilience.OpenError
 		require.ErrorAs(t, err, &open)
 		assert.Equal(t, b.Name(), open.Upstream())
+		assert.Equal(t, row.state, open.State())
+		assert.Equal(t, "test", open.Reason())
+		assert.Equal(t, opened, open.OpenedAt())
 	}
 	after := b.Snapshot()
 	assert.Equal(t, [3]uint64{before.Calls, before.Rejected, before.Probes}, [3]uint64{after.Calls, after.Rejected, after.Probes}, "signing counts as nothing")
 	assert.True(t, b.Ready(), "signing takes no slot")
+}
+
+func TestPresignIsRefusedWithADeniedCredential(t *testing.T) {
+	g, _ := breaker(t, resilience.Config{StopOnDenied: true})
+	s := serve(t, says(403, "ExpiredToken"))
+	client := plainClient(s.URL)
+	_, cause := g.PutObject(t.Context(), client, put("key", "text"))
+	_, err := g.GeneratePresignedURL(t.Context(), s3.NewPresignClient(client), objectstore.PresignInput{Get: get("key")})
+	var denied *resilience.DeniedError
+	require.ErrorAs(t, err, &denied)
+	assert.Same(t, cause, denied.Cause())
 }
 
 func TestPackageFunctionsGoThroughTheSingleton(t *testing.T) {

@@ -2,14 +2,9 @@ package objectstore
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"time"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-
-	"github.com/penstock-go/penstock/resilience"
 )
 
 // PresignAPI is the part of *s3.PresignClient that GeneratePresignedURL needs.
@@ -30,10 +25,7 @@ type PresignInput struct {
 // closed it is refused all the same, since the URL would lead to an upstream
 // that is away.
 func (g Guard) GeneratePresignedURL(ctx context.Context, client PresignAPI, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := refusal(g.breaker()); err != nil {
+	if err := g.breaker().Check(ctx); err != nil {
 		return nil, err
 	}
 	switch {
@@ -48,29 +40,4 @@ func (g Guard) GeneratePresignedURL(ctx context.Context, client PresignAPI, in P
 // GeneratePresignedURL is [Guard.GeneratePresignedURL] through [resilience.S3].
 func GeneratePresignedURL(ctx context.Context, client PresignAPI, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
 	return Guard{}.GeneratePresignedURL(ctx, client, in, optFns...)
-}
-
-var errAway = errors.New("the upstream has failed")
-
-// refusal is the *resilience.OpenError of a breaker that is not closed. Asking
-// the breaker itself for admission would take the probe's slot or count a
-// refusal, so a breaker of the same name that has just opened, for as long,
-// says it instead.
-func refusal(b *resilience.Breaker) error {
-	s := b.Snapshot()
-	if s.State == resilience.Closed {
-		return nil
-	}
-	wait := max(time.Until(s.OpenUntil), time.Millisecond)
-	twin, err := resilience.New(s.Name, resilience.Config{FailMax: 1, ResetTimeout: wait, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	cause := s.LastFailure
-	if cause == nil {
-		cause = errAway
-	}
-	nothing := func(context.Context) error { return cause }
-	_ = twin.Do(context.Background(), nothing)
-	return twin.Do(context.Background(), nothing)
 }
