@@ -29,16 +29,23 @@ const (
 // a kill at any instant harmless: new rows, then the commit marks, then
 // verification, then the stale rows, then the journal.
 func (r *run) commit(group []*part) {
+	r.Metrics.Queue("upsert", -len(group))
 	r.listExisting(group)
 	fresh := r.fresh(group)
+	embedded := r.timed("embed")
 	r.fillVectors(fresh)
+	embedded()
 	r.write(slices.DeleteFunc(slices.Clone(fresh), func(w writing) bool { return w.row.IsMark() }))
 	for _, p := range group {
 		p.doc.written.Done()
 	}
 	ending := r.endings(group)
-	r.write(slices.DeleteFunc(fresh, func(w writing) bool { return !w.row.IsMark() }))
-	r.removeStale(r.verify(ending))
+	r.write(slices.DeleteFunc(slices.Clone(fresh), func(w writing) bool { return !w.row.IsMark() }))
+	r.verify(fresh)
+	for _, p := range group {
+		p.doc.verified.Done()
+	}
+	r.removeStale(r.stale(ending))
 	r.record(ending)
 }
 
@@ -53,8 +60,8 @@ func (r *run) listExisting(group []*part) {
 	}
 	if len(begin) > 0 && !r.check.emptyCollection() {
 		err := r.readRows(begin, []string{rows.ID, rows.Doc, rows.TextSHA}, func(d *document, row rows.Row) {
-			d.existing[row.ID] = true
-			d.byText[row.TextSHA] = row.ID
+			d.existing[hashed(row.ID)] = true
+			d.byText[hashed(row.TextSHA)] = hashed(row.ID)
 		})
 		failAll(begin, err)
 	}
@@ -126,12 +133,23 @@ func (r *run) fresh(group []*part) []writing {
 			continue
 		}
 		for _, row := range p.rows {
-			if !p.doc.existing[row.ID] {
+			if !p.doc.keep(hashed(row.ID)) {
 				list = append(list, writing{doc: p.doc, row: row})
 			}
 		}
 	}
 	return list
+}
+
+// keep reports whether the store held a row before; if so, it is not stale.
+func (d *document) keep(id hash) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, there := d.existing[id]
+	if there {
+		d.existing[id] = false
+	}
+	return there
 }
 
 // fillVectors gives each row its vector, from the rows of the version before
@@ -169,10 +187,11 @@ func (r *run) reuse(list []writing) {
 	wanted := map[string][]writing{} // by id of the row that has the vector
 	var ids []string
 	for _, w := range list {
-		id, ok := w.doc.byText[w.row.TextSHA]
+		known, ok := w.doc.byText[hashed(w.row.TextSHA)]
 		if !ok {
 			continue
 		}
+		id := known.String()
 		if wanted[id] == nil {
 			ids = append(ids, id)
 		}
@@ -213,8 +232,11 @@ func (r *run) write(list []writing) {
 }
 
 func (r *run) writeBatch(batch []writing) {
+	written := r.timed("upsert")
 	err := r.upsert(batch)
+	written()
 	if err == nil {
+		r.Metrics.Chunks(len(batch))
 		return
 	}
 	if isRefusal(err) && batch[0].doc != batch[len(batch)-1].doc {
@@ -276,55 +298,58 @@ type staleRow struct {
 	id  string
 }
 
-// verify reads the documents back: what is missing fails its document, what is
-// there beyond this version is returned as stale. A document that was complete
-// already and had nothing stale needs no look.
-func (r *run) verify(documents []*document) (stale []staleRow) {
-	var look []*document
-	for _, d := range documents {
-		if d.failure() == nil && !d.sameAsBefore() {
-			look = append(look, d)
+// verify reads back the rows that were written: what is missing fails its
+// document.
+func (r *run) verify(written []writing) {
+	written = slices.DeleteFunc(slices.Clone(written), func(w writing) bool { return w.doc.failure() != nil })
+	if len(written) == 0 {
+		return
+	}
+	defer r.timed("verify")()
+	for batch := range slices.Chunk(written, writeRows) {
+		ids := make([]string, len(batch))
+		for i, w := range batch {
+			ids[i] = w.row.ID
+		}
+		found, err := r.query(vectorstore.In(rows.ID, ids), []string{rows.ID})
+		there := make(map[hash]bool, len(found))
+		for _, row := range found {
+			there[hashed(row.ID)] = true
+		}
+		for _, w := range batch {
+			if err != nil {
+				w.doc.fail(err)
+			} else if !there[hashed(w.row.ID)] {
+				w.doc.fail(deferral("verify", "incomplete", fmt.Errorf("the vector store took chunk %d and does not hold it; run again", w.row.Ordinal)))
+			}
 		}
 	}
-	if len(look) == 0 {
-		return nil
-	}
-	there := map[*document]int{}
-	err := r.readRows(look, []string{rows.ID, rows.Doc}, func(d *document, row rows.Row) {
-		if d.ids[row.ID] {
-			there[d]++
-			return
-		}
-		stale = append(stale, staleRow{doc: d, id: row.ID})
-	})
-	if err != nil {
-		failAll(look, err)
-		return nil
-	}
-	for _, d := range look {
-		if there[d] != len(d.ids) {
-			d.fail(deferral("verify", "incomplete", fmt.Errorf("the vector store holds %d of the %d chunks that it took; run again", there[d], len(d.ids))))
-		}
-	}
-	return slices.DeleteFunc(stale, func(s staleRow) bool { return s.doc.failure() != nil })
 }
 
-// sameAsBefore holds when the store had exactly the rows of this version.
-func (d *document) sameAsBefore() bool {
-	if len(d.ids) != len(d.existing) {
-		return false
-	}
-	for id := range d.ids {
-		if !d.existing[id] {
-			return false
+// stale are the rows that the store held before and that are not in this
+// version, of documents that are complete now. It waits for the parts that
+// other groups verify.
+func (r *run) stale(documents []*document) (stale []staleRow) {
+	for _, d := range documents {
+		d.verified.Wait()
+		if d.failure() != nil {
+			continue
+		}
+		for id, old := range d.existing {
+			if old {
+				stale = append(stale, staleRow{doc: d, id: id.String()})
+			}
 		}
 	}
-	return true
+	return stale
 }
 
 // removeStale deletes rows of earlier versions by primary key. A document whose
 // stale rows cannot be deleted now is deferred: its next run finds them again.
 func (r *run) removeStale(stale []staleRow) {
+	if len(stale) > 0 {
+		defer r.timed("delete")()
+	}
 	for batch := range slices.Chunk(stale, deleteKeys) {
 		ids := make([]string, len(batch))
 		for i, s := range batch {
@@ -347,10 +372,12 @@ func (r *run) removeStale(stale []staleRow) {
 // record writes the complete documents of a group to the journal and settles
 // them all.
 func (r *run) record(documents []*document) {
+	defer r.timed("commit")()
 	var done []journal.Document
 	for _, d := range documents {
 		if d.failure() == nil {
-			done = append(done, journal.Document{ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: time.Now()})
+			done = append(done, journal.Document{ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: time.Now(),
+				Location: d.location, Version: d.version, Parser: d.parser})
 		}
 	}
 	if err := r.Journal.Complete(context.WithoutCancel(r.ctx), r.Destination, done...); err != nil {

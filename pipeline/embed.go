@@ -131,6 +131,7 @@ func (e *embedder) recall(texts []text, answers map[string]answer) (rest []text)
 		answers[t.hash] = answer{vector: vector}
 		e.finish(t.hash, answers[t.hash])
 	}
+	e.run.Metrics.Cache(len(texts)-len(rest), len(rest))
 	return rest
 }
 
@@ -186,12 +187,14 @@ func (e *embedder) send(batch []text) {
 }
 
 func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
-	texts := make([]string, len(batch))
+	texts, tokens := make([]string, len(batch)), 0
 	for i, t := range batch {
 		texts[i] = t.text
+		tokens += t.tokens
 	}
 	var response openai.EmbeddingResponse
 	err = e.run.llm.do(e.run.ctx, func() (err error) {
+		e.run.Metrics.Batch(len(texts), tokens)
 		response, err = e.run.LLMGuard.CreateEmbeddings(e.run.ctx, e.run.Embeddings, e.run.embeddingRequest(texts...))
 		return err
 	})

@@ -28,6 +28,7 @@ const (
 // of its id and of itself, so that the same content is put once.
 func (r *run) keepOriginal(d *document, in parse.Input) error {
 	d.stage = "original"
+	defer r.timed("original")()
 	metadata := map[string]string{}
 	encoded := url.PathEscape(d.id)
 	if len(encoded) <= metadataBytes {

@@ -50,6 +50,7 @@ import (
 	"time"
 
 	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/journal"
@@ -124,12 +125,18 @@ type Config struct {
 	// ended. Default: 5 s.
 	Grace time.Duration
 
+	// RetryDeadLetters tries again what is a dead letter and has not changed.
+	RetryDeadLetters bool
+
 	// DryRun makes Run call no upstream and write nothing: it says what it would
 	// do, and needs no upstream for that.
 	DryRun bool
 
 	// Report is called for each document when it is settled, one at a time.
 	Report func(Document)
+	// Metrics counts what is done. Default: metrics.Ingest, which is on the
+	// default Prometheus registry.
+	Metrics *metrics.Pipeline
 	// Logger is told what a person should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -191,6 +198,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Report == nil {
 		c.Report = func(Document) {}
+	}
+	if c.Metrics == nil {
+		c.Metrics = metrics.Ingest
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -15,11 +15,13 @@ import (
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline/journal"
@@ -175,6 +177,45 @@ func TestIngestAndAgain(t *testing.T) {
 	_, err = w.run()
 	require.NoError(t, err)
 	assert.Equal(t, ids, w.requireComplete(30), "the same input gives the same ids")
+}
+
+func TestMetricsTellOfARun(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(30)
+	w.write("empty.txt", "")
+	registry := prometheus.NewRegistry()
+	counted, err := metrics.NewPipeline(registry)
+	require.NoError(t, err)
+	_, err = w.run(func(c *Config) { c.Metrics = counted })
+	require.NoError(t, err)
+	_, err = w.run(func(c *Config) { c.Metrics = counted })
+	require.NoError(t, err)
+	values := map[string]float64{}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	for name, want := range map[string]float64{
+		"ingest_documents_total ingested": 30, "ingest_documents_total unchanged": 30, "ingest_documents_total dead_letter": 1,
+		"ingest_documents_total known_dead_letter": 1, "ingest_chunks_total": 30,
+		"ingest_embedding_cache_lookups_total miss": 30, "ingest_queue_depth read": 0, "ingest_queue_depth upsert": 0,
+		"ingest_stage_duration_seconds read": 62, "ingest_stage_duration_seconds original": 30, "ingest_stage_duration_seconds parse": 30,
+	} {
+		assert.InDelta(t, want, values[name], 0, name)
+	}
+	for _, positive := range []string{
+		"ingest_tokens_total", "ingest_embedding_batch_texts", "ingest_last_run_timestamp_seconds", "ingest_stage_duration_seconds discover",
+		"ingest_stage_duration_seconds embed", "ingest_stage_duration_seconds upsert", "ingest_stage_duration_seconds verify", "ingest_stage_duration_seconds commit",
+	} {
+		assert.Positive(t, values[positive], positive)
+	}
 }
 
 // The stores are the truth: a lost journal costs reads only.

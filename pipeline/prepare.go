@@ -30,8 +30,11 @@ const (
 // document is one document on its way.
 type document struct {
 	id       string
+	location string // where it can be read again
 	sha      string // of the content
+	version  string // what the source says of the content, an ETag for one
 	policy   string
+	parser   string // its name
 	stage    string
 	unlisted bool // it stands for an input that could not be listed
 
@@ -40,19 +43,36 @@ type document struct {
 	// What the parts of a document tell each other.
 	mu       sync.Mutex
 	failed   error
-	ids      map[string]bool   // rows of this version
-	existing map[string]bool   // rows that the vector store held before
-	byText   map[string]string // the same by the hash of their text
-	listed   chan struct{}     // closed when existing is known
-	written  sync.WaitGroup    // parts that are not written yet
+	existing map[hash]bool  // rows that the vector store held before; false: this version has them too
+	byText   map[hash]hash  // the same by the hash of their text
+	listed   chan struct{}  // closed when existing is known
+	written  sync.WaitGroup // parts that are not written yet
+	verified sync.WaitGroup // parts that are not read back yet
 }
 
-func newDocument(id string) *document {
+func newDocument(id, location string) *document {
 	return &document{
-		id: id, ids: map[string]bool{}, existing: map[string]bool{}, byText: map[string]string{},
-		listed: make(chan struct{}),
+		id: id, location: location,
+		existing: map[hash]bool{}, byText: map[hash]hash{}, listed: make(chan struct{}),
 	}
 }
+
+// hash is a hash of pipeline/rows in half the memory: a document may have
+// millions of rows.
+type hash [sha256.Size]byte
+
+// hashed reads a hash in hex. What is none gives the zero hash, which no row
+// has.
+func hashed(text string) (h hash) {
+	if len(text) == 2*len(h) {
+		if _, err := hex.Decode(h[:], []byte(text)); err != nil {
+			return hash{}
+		}
+	}
+	return h
+}
+
+func (h hash) String() string { return hex.EncodeToString(h[:]) }
 
 func (d *document) report(result Result) Document {
 	return Document{
@@ -93,7 +113,7 @@ type pending struct {
 
 // prepare reads a document and sends its parts on, or settles it at once.
 func (r *run) prepare(item source.Item, parts chan<- *part) {
-	d := newDocument(item.ID)
+	d := newDocument(item.ID, item.Location)
 	sent, err := r.read(d, item, parts)
 	switch {
 	case errors.Is(err, errUnchanged):
@@ -106,13 +126,15 @@ func (r *run) prepare(item source.Item, parts chan<- *part) {
 		r.settle(d, err)
 	case err != nil: // committers hold parts of it: the last of them settles it
 		d.fail(err)
-		d.send(parts, &part{doc: d, last: true})
+		r.send(parts, &part{doc: d, last: true})
 	}
 }
 
 // send hands a part to the committers.
-func (d *document) send(parts chan<- *part, p *part) {
-	d.written.Add(1)
+func (r *run) send(parts chan<- *part, p *part) {
+	p.doc.written.Add(1)
+	p.doc.verified.Add(1)
+	r.Metrics.Queue("upsert", 1)
 	parts <- p
 }
 
@@ -125,18 +147,14 @@ var (
 // is on its way.
 func (r *run) read(d *document, item source.Item, parts chan<- *part) (sent bool, err error) {
 	d.stage = "read"
-	content, err := item.Open(r.ctx)
+	if err := r.sameVersion(d, item); err != nil {
+		return false, err
+	}
+	content, in, err := r.open(d, item)
 	if err != nil {
-		return false, r.unreadable(err)
+		return false, err
 	}
 	defer content.Close()
-	in, err := hold(parse.Input{Name: d.id, Content: content, Size: content.Size()})
-	if err != nil {
-		return false, r.unreadable(err)
-	}
-	if d.sha, err = hashOf(in); err != nil {
-		return false, r.unreadable(err)
-	}
 	if err := r.known(d, in); err != nil {
 		return false, err
 	}
@@ -149,6 +167,57 @@ func (r *run) read(d *document, item source.Item, parts chan<- *part) (sent bool
 		}
 	}
 	return r.cut(d, in, parts)
+}
+
+// sameVersion answers errUnchanged, without reading it, for a document whose
+// source says that it has not changed since.
+func (r *run) sameVersion(d *document, item source.Item) error {
+	if item.Version == nil || r.Journal == nil {
+		return nil
+	}
+	done, ok, err := r.Journal.Document(r.ctx, r.Destination, d.id)
+	switch {
+	case err != nil:
+		return r.journalFault(err)
+	case !ok || done.Version == "" || done.Policy != r.policy(parse.Format{Parser: done.Parser, Version: r.parsers[done.Parser]}):
+		return nil
+	case item.Version(r.ctx) != done.Version:
+		return nil
+	}
+	d.chunks = done.Chunks
+	return errUnchanged
+}
+
+// open reads and hashes a document.
+func (r *run) open(d *document, item source.Item) (source.Content, parse.Input, error) {
+	defer r.timed("read")()
+	content, err := r.fetch(item)
+	if err != nil {
+		return nil, parse.Input{}, r.unreadable(err)
+	}
+	in, err := hold(parse.Input{Name: d.id, Content: content, Size: content.Size()})
+	if err == nil {
+		d.sha, err = hashOf(in)
+	}
+	if err != nil {
+		return nil, in, r.unreadable(errors.Join(err, content.Close()))
+	}
+	if versioned, ok := content.(interface{ Version() string }); ok {
+		d.version = versioned.Version()
+	}
+	return content, in, nil
+}
+
+// fetch opens a document; one in an object store counts as a call to that.
+func (r *run) fetch(item source.Item) (content source.Content, err error) {
+	if item.Upstream == "" {
+		return item.Open(r.ctx)
+	}
+	err = r.objects.do(r.ctx, func() error {
+		content, err = item.Open(r.ctx)
+		return err
+	})
+	return content, err
 }
 
 // heldBytes is the size up to which a document is read once, into memory.
@@ -171,8 +240,15 @@ func hold(in parse.Input) (parse.Input, error) {
 // unreadable is a failure to read the bytes: the end of the run, or a fault of
 // the file.
 func (r *run) unreadable(err error) error {
-	if r.ctx.Err() != nil {
+	_, ofStore := errors.AsType[*source.StoreError](err)
+	away, ok := errors.AsType[*source.AwayError](err)
+	switch {
+	case r.ctx.Err() != nil || errors.Is(err, errStopped):
 		return errStopped
+	case ofStore:
+		return r.blame(upstreamS3, "read", err)
+	case ok:
+		return deferral("read", "source is away", away)
 	}
 	return deadLetter("read", "unreadable", err)
 }
@@ -210,7 +286,7 @@ func (r *run) known(d *document, in parse.Input) error {
 		d.policy = r.policy(parse.Format{})
 		return cmp.Or(r.deadBefore(d), r.unparsed(err))
 	}
-	d.policy = r.policy(format)
+	d.policy, d.parser = r.policy(format), format.Parser
 	if r.Journal == nil {
 		return nil
 	}
@@ -220,13 +296,14 @@ func (r *run) known(d *document, in parse.Input) error {
 		return r.journalFault(err)
 	case ok && done.SHA == d.sha && done.Policy == d.policy:
 		d.chunks = done.Chunks
+		r.moved(d, done.Location)
 		return errUnchanged
 	}
 	return r.deadBefore(d)
 }
 
 func (r *run) deadBefore(d *document) error {
-	if r.Journal == nil {
+	if r.Journal == nil || r.RetryDeadLetters {
 		return nil
 	}
 	p, ok, err := r.Journal.Problem(r.ctx, r.Destination, d.id)
@@ -260,6 +337,7 @@ func (r *run) unparsed(err error) error {
 // known only when there is no other, so one is always held back.
 func (r *run) cut(d *document, in parse.Input, parts chan<- *part) (sent bool, err error) {
 	d.stage = "parse"
+	defer r.timed("parse")()
 	c := &cutter{run: r, doc: d, parts: parts, part: &part{doc: d, first: true}}
 	for piece, err := range r.chunker.Chunks(r.Parsers.Blocks(r.ctx, in)) {
 		if err != nil {
@@ -322,9 +400,6 @@ func (c *cutter) release(last bool) error {
 	if err := p.Check(); err != nil {
 		return deadLetter("chunk", "too large", err)
 	}
-	c.doc.mu.Lock()
-	c.doc.ids[p.ID] = true
-	c.doc.mu.Unlock()
 	c.part.rows = append(c.part.rows, p)
 	c.part.bytes += len(p.Text) + len(p.embed)
 	if !last && (len(c.part.rows) >= partChunks || c.part.bytes >= partBytes) {
@@ -334,7 +409,7 @@ func (c *cutter) release(last bool) error {
 }
 
 func (c *cutter) send() {
-	c.doc.send(c.parts, c.part)
+	c.run.send(c.parts, c.part)
 	c.sent = true
 	c.part = &part{doc: c.doc}
 }

@@ -38,6 +38,7 @@ func (p *Pipeline) Run(ctx context.Context, documents iter.Seq2[source.Item, err
 	r := newRun(ctx, p)
 	r.execute(documents)
 	r.summary.Elapsed = time.Since(start)
+	r.Metrics.RunEnded(time.Now())
 	r.summary.Breakers = r.breakers()
 	stop := cmp.Or(r.end.reason(), r.unfinished())
 	if stop != nil {
@@ -94,6 +95,11 @@ type run struct {
 	check                 *check
 	embed                 *embedder
 
+	parsers map[string]int // versions by name
+
+	mu    sync.Mutex
+	moves map[string]string // new locations by id, not in the journal yet
+
 	settled chan Document
 	summary Summary // belongs to the reporter until execute returns
 }
@@ -101,6 +107,7 @@ type run struct {
 func newRun(ctx context.Context, p *Pipeline) *run {
 	end := &ending{done: make(chan struct{})}
 	r := &run{Pipeline: p, end: end, settled: make(chan Document), summary: Summary{Destination: p.Destination}}
+	r.parsers, r.moves = p.Parsers.Parsers(), map[string]string{}
 	r.ctx, r.cancel = context.WithCancelCause(resilience.WithTask(context.WithoutCancel(ctx), taskID()))
 	context.AfterFunc(ctx, func() { r.interrupt(context.Cause(ctx)) })
 	r.objects = newGate(breakerOf(p.ObjectGuard.Breaker, resilience.S3), p.Concurrency, end.done)
@@ -205,35 +212,54 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 		})
 	}
 	commits.Wait()
+	r.keepMoves(1)
 	close(r.settled)
 	<-reported
 }
 
 // list feeds the readers until the documents or the run end.
 func (r *run) list(documents iter.Seq2[source.Item, error], items chan<- source.Item) {
+	found := r.timed("discover")
 	for item, err := range documents {
+		found()
 		if err != nil {
 			r.listFailed(err)
-			continue
-		}
-		select {
-		case items <- item:
-		case <-r.end.done:
+		} else if !r.hand(item, items) {
 			return
 		}
-		if r.end.over() {
-			return
-		}
+		found = r.timed("discover")
 	}
+}
+
+// hand gives a document to the readers; false means that the run is over.
+func (r *run) hand(item source.Item, items chan<- source.Item) bool {
+	r.Metrics.Queue("read", 1)
+	defer r.Metrics.Queue("read", -1)
+	select {
+	case items <- item:
+		return !r.end.over()
+	case <-r.end.done:
+		return false
+	}
+}
+
+// timed begins a stage; what it returns ends it.
+func (r *run) timed(stage string) (end func()) {
+	start := time.Now()
+	return func() { r.Metrics.Stage(stage, time.Since(start)) }
 }
 
 // listFailed reports what could not be listed, unless the listing only noticed
 // that the run is over.
 func (r *run) listFailed(err error) {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if r.end.over() && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return
 	}
-	d := newDocument("(listing)")
+	if _, ok := errors.AsType[*source.StoreError](err); ok {
+		r.storeUnlisted(err)
+		return
+	}
+	d := newDocument("(listing)", "")
 	if listing, ok := errors.AsType[*source.Error](err); ok {
 		d.id = listing.Path
 	}
@@ -241,12 +267,49 @@ func (r *run) listFailed(err error) {
 	r.settle(d, deadLetter("list", "unreadable", err))
 }
 
+// storeUnlisted ends the run: what the object store did not list is unknown.
+func (r *run) storeUnlisted(err error) {
+	_ = r.blame(upstreamS3, "list", err) // it ends the run for most errors
+	if !r.end.over() {
+		r.end.with(r.later(upstreamS3, 0, err))
+	}
+}
+
 // report counts the documents and hands them to the caller, one at a time.
 func (r *run) report() {
 	for d := range r.settled {
 		r.summary.add(d)
+		r.Metrics.Document(string(d.Result))
 		r.Report(d)
 	}
+}
+
+// movesKept is how many moves are written at once.
+const movesKept = 500
+
+// moved notes that an unchanged document is read from another place than the
+// journal says.
+func (r *run) moved(d *document, from string) {
+	if from == d.location || r.DryRun {
+		return
+	}
+	r.mu.Lock()
+	r.moves[d.id] = d.location
+	r.mu.Unlock()
+	r.keepMoves(movesKept)
+}
+
+// keepMoves writes the moves to the journal once there are at least so many.
+func (r *run) keepMoves(least int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.moves) < least {
+		return
+	}
+	if err := r.Journal.Move(context.WithoutCancel(r.ctx), r.Destination, r.moves); err != nil {
+		r.fault(err)
+	}
+	clear(r.moves)
 }
 
 // settle ends a document: err is nil when it is ingested, and else a failure.
@@ -272,7 +335,7 @@ func (r *run) settle(d *document, err error) {
 func (r *run) keepProblem(d *document, status journal.Status, report Document) {
 	err := r.Journal.Fail(context.WithoutCancel(r.ctx), r.Destination, journal.Problem{
 		ID: d.id, SHA: d.sha, Policy: d.policy, Status: status,
-		Stage: report.Stage, Kind: report.Kind, Reason: report.Reason, At: time.Now(),
+		Stage: report.Stage, Kind: report.Kind, Reason: report.Reason, At: time.Now(), Location: d.location,
 	})
 	if err != nil {
 		r.fault(fmt.Errorf("recording %s: %w", d.id, err))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline"
@@ -21,9 +22,18 @@ import (
 // awsItself is the value of --s3-endpoint that means AWS's own endpoint.
 const awsItself = "aws"
 
+// declareOperations makes the durations of the calls that the command makes
+// exist from the first scrape on.
+func declareOperations() {
+	metrics.DeclareOperations("llm", "create_embeddings")
+	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2", "delete_objects")
+	metrics.DeclareOperations("milvus", "has_collection", "describe_collection", "query", "upsert", "delete", "search")
+}
+
 // upstreams fills in the three upstreams of a pipeline, each embedded unless
 // its flag names a real one, and the name of the destination that they make.
 func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
+	declareOperations()
 	s := a.settings
 	config := pipeline.Config{
 		Bucket: s.S3Bucket, Prefix: s.S3Prefix, Collection: s.Collection, CreateBucket: s.CreateBucket,

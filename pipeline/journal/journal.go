@@ -38,17 +38,19 @@ import (
 const (
 	fileName = "journal.db"
 	lockName = "journal.lock"
-	version  = 1
+	version  = 2
 )
 
 const schema = `
 CREATE TABLE IF NOT EXISTS document (
 	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
 	chunks INTEGER NOT NULL, at INTEGER NOT NULL,
+	location TEXT NOT NULL DEFAULT '', version TEXT NOT NULL DEFAULT '', parser TEXT NOT NULL DEFAULT '',
 	PRIMARY KEY (destination, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS problem (
 	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
 	status TEXT NOT NULL, stage TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL, at INTEGER NOT NULL,
+	location TEXT NOT NULL DEFAULT '',
 	PRIMARY KEY (destination, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS run (
 	destination TEXT NOT NULL PRIMARY KEY, at INTEGER NOT NULL, summary TEXT NOT NULL) WITHOUT ROWID;
@@ -57,6 +59,15 @@ CREATE TABLE IF NOT EXISTS vector (
 	PRIMARY KEY (space, key)) WITHOUT ROWID;
 `
 
+// migrations take a journal of the version before to each next one. A fresh
+// file needs none.
+var migrations = map[int]string{
+	1: `ALTER TABLE document ADD COLUMN location TEXT NOT NULL DEFAULT '';
+		ALTER TABLE document ADD COLUMN version TEXT NOT NULL DEFAULT '';
+		ALTER TABLE document ADD COLUMN parser TEXT NOT NULL DEFAULT '';
+		ALTER TABLE problem ADD COLUMN location TEXT NOT NULL DEFAULT '';`,
+}
+
 // Document is a document that is complete in its destination.
 type Document struct {
 	ID     string
@@ -64,6 +75,13 @@ type Document struct {
 	Policy string // how it was parsed, chunked and embedded
 	Chunks int
 	At     time.Time
+	// Location is where it was read from, empty where that cannot be named.
+	Location string
+	// Version is what its source says of the content, an ETag and a size;
+	// empty where a source says nothing.
+	Version string
+	// Parser is the name of the parser that read it, which is a part of Policy.
+	Parser string
 }
 
 // Status tells the two kinds of [Problem] apart.
@@ -86,6 +104,8 @@ type Problem struct {
 	Kind   string    `json:"kind"`
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
+	// Location is where it can be read again, empty where it cannot.
+	Location string `json:"location,omitempty"`
 }
 
 // Totals counts what the journal holds for one destination.
@@ -214,12 +234,20 @@ func (j *Journal) prepare(ctx context.Context, mode string) error {
 		return &CorruptError{Path: j.path, Err: fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version)}
 	}
 	if mode == "ro" {
+		if found < version {
+			return fmt.Errorf("journal %s was written by an older version; 'ingest retry' or any run brings it up to date", j.path)
+		}
 		return nil
 	}
-	if _, err := j.db.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version=%d;", version)); err != nil {
-		return j.wrap(err)
-	}
-	return nil
+	return j.write(ctx, func(tx *sql.Tx) error {
+		for at := found; at > 0 && at < version; at++ {
+			if _, err := tx.ExecContext(ctx, migrations[at]); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version=%d;", version))
+		return err
+	})
 }
 
 // Close writes what is pending and gives the lock back.
@@ -247,23 +275,39 @@ func (j *Journal) wrap(err error) error {
 	return fmt.Errorf("journal %s: %w", j.path, err)
 }
 
+const (
+	documentColumns = "id, sha, policy, chunks, at, location, version, parser"
+	problemColumns  = "id, sha, policy, status, stage, kind, reason, at, location"
+)
+
+// scanner is a row of an answer.
+type scanner interface{ Scan(fields ...any) error }
+
+func scanDocument(row scanner) (Document, error) {
+	var d Document
+	var at int64
+	err := row.Scan(&d.ID, &d.SHA, &d.Policy, &d.Chunks, &at, &d.Location, &d.Version, &d.Parser)
+	d.At = time.UnixMilli(at).UTC()
+	return d, err
+}
+
+func scanProblem(row scanner) (Problem, error) {
+	var p Problem
+	var at int64
+	err := row.Scan(&p.ID, &p.SHA, &p.Policy, &p.Status, &p.Stage, &p.Kind, &p.Reason, &at, &p.Location)
+	p.At = time.UnixMilli(at).UTC()
+	return p, err
+}
+
 // Document looks up a complete document; the second result says whether it is there.
 func (j *Journal) Document(ctx context.Context, destination, id string) (Document, bool, error) {
-	d, at := Document{ID: id}, int64(0)
-	err := j.db.QueryRowContext(ctx,
-		"SELECT sha, policy, chunks, at FROM document WHERE destination=? AND id=?", destination, id).
-		Scan(&d.SHA, &d.Policy, &d.Chunks, &at)
-	d.At = time.UnixMilli(at).UTC()
+	d, err := scanDocument(j.db.QueryRowContext(ctx, "SELECT "+documentColumns+" FROM document WHERE destination=? AND id=?", destination, id))
 	return d, err == nil, j.found(err)
 }
 
 // Problem looks up what kept a document from being complete.
 func (j *Journal) Problem(ctx context.Context, destination, id string) (Problem, bool, error) {
-	p, at := Problem{ID: id}, int64(0)
-	err := j.db.QueryRowContext(ctx,
-		"SELECT sha, policy, status, stage, kind, reason, at FROM problem WHERE destination=? AND id=?", destination, id).
-		Scan(&p.SHA, &p.Policy, &p.Status, &p.Stage, &p.Kind, &p.Reason, &at)
-	p.At = time.UnixMilli(at).UTC()
+	p, err := scanProblem(j.db.QueryRowContext(ctx, "SELECT "+problemColumns+" FROM problem WHERE destination=? AND id=?", destination, id))
 	return p, err == nil, j.found(err)
 }
 
@@ -279,8 +323,8 @@ func (j *Journal) found(err error) error {
 func (j *Journal) Complete(ctx context.Context, destination string, documents ...Document) error {
 	return j.write(ctx, func(tx *sql.Tx) error {
 		for _, d := range documents {
-			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?)",
-				destination, d.ID, d.SHA, d.Policy, d.Chunks, d.At.UnixMilli()); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?,?,?,?)",
+				destination, d.ID, d.SHA, d.Policy, d.Chunks, d.At.UnixMilli(), d.Location, d.Version, d.Parser); err != nil {
 				return err
 			}
 			if _, err := tx.ExecContext(ctx, "DELETE FROM problem WHERE destination=? AND id=?", destination, d.ID); err != nil {
@@ -296,8 +340,8 @@ func (j *Journal) Complete(ctx context.Context, destination string, documents ..
 func (j *Journal) Fail(ctx context.Context, destination string, problems ...Problem) error {
 	return j.write(ctx, func(tx *sql.Tx) error {
 		for _, p := range problems {
-			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO problem VALUES (?,?,?,?,?,?,?,?,?)",
-				destination, p.ID, p.SHA, p.Policy, p.Status, p.Stage, p.Kind, p.Reason, p.At.UnixMilli()); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO problem VALUES (?,?,?,?,?,?,?,?,?,?)",
+				destination, p.ID, p.SHA, p.Policy, p.Status, p.Stage, p.Kind, p.Reason, p.At.UnixMilli(), p.Location); err != nil {
 				return err
 			}
 		}
@@ -305,11 +349,25 @@ func (j *Journal) Fail(ctx context.Context, destination string, problems ...Prob
 	})
 }
 
-// Forget drops all that is known of a document.
-func (j *Journal) Forget(ctx context.Context, destination, id string) error {
+// Forget drops all that is known of documents, in one transaction.
+func (j *Journal) Forget(ctx context.Context, destination string, ids ...string) error {
 	return j.write(ctx, func(tx *sql.Tx) error {
-		for _, table := range []string{"document", "problem"} {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE destination=? AND id=?", destination, id); err != nil {
+		for _, id := range ids {
+			for _, table := range []string{"document", "problem"} {
+				if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE destination=? AND id=?", destination, id); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Move notes that documents, by id, are now read from other locations.
+func (j *Journal) Move(ctx context.Context, destination string, locations map[string]string) error {
+	return j.write(ctx, func(tx *sql.Tx) error {
+		for id, location := range locations {
+			if _, err := tx.ExecContext(ctx, "UPDATE document SET location=? WHERE destination=? AND id=?", location, destination, id); err != nil {
 				return err
 			}
 		}
@@ -343,23 +401,30 @@ func (j *Journal) Totals(ctx context.Context, destination string) (Totals, error
 // Problems lists at most limit problems of a destination by id, those after the
 // given id; limit ≤ 0 lists all.
 func (j *Journal) Problems(ctx context.Context, destination, after string, limit int) ([]Problem, error) {
+	return page(ctx, j, scanProblem, "SELECT "+problemColumns+" FROM problem", destination, after, limit)
+}
+
+// Documents lists at most limit complete documents of a destination by id,
+// those after the given id; limit ≤ 0 lists all.
+func (j *Journal) Documents(ctx context.Context, destination, after string, limit int) ([]Document, error) {
+	return page(ctx, j, scanDocument, "SELECT "+documentColumns+" FROM document", destination, after, limit)
+}
+
+func page[T any](ctx context.Context, j *Journal, scan func(scanner) (T, error), from, destination, after string, limit int) ([]T, error) {
 	if limit <= 0 {
 		limit = -1
 	}
-	rows, err := j.db.QueryContext(ctx, `SELECT id, sha, policy, status, stage, kind, reason, at FROM problem
-		WHERE destination=? AND id>? ORDER BY id LIMIT ?`, destination, after, limit)
+	rows, err := j.db.QueryContext(ctx, from+" WHERE destination=? AND id>? ORDER BY id LIMIT ?", destination, after, limit)
 	if err != nil {
 		return nil, j.wrap(err)
 	}
-	var found []Problem
+	var found []T
 	for rows.Next() {
-		var p Problem
-		var at int64
-		if err := rows.Scan(&p.ID, &p.SHA, &p.Policy, &p.Status, &p.Stage, &p.Kind, &p.Reason, &at); err != nil {
+		one, err := scan(rows)
+		if err != nil {
 			return nil, j.wrap(errors.Join(err, rows.Close()))
 		}
-		p.At = time.UnixMilli(at).UTC()
-		found = append(found, p)
+		found = append(found, one)
 	}
 	return found, j.wrap(rows.Err())
 }

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"io/fs"
 	"os"
@@ -211,4 +212,43 @@ func BenchmarkDocument(b *testing.B) {
 		}
 	}
 	require.NoError(b, j.Close())
+}
+
+// A journal of the first layout is brought up to date, and nothing is lost.
+func TestOldLayoutIsMigrated(t *testing.T) {
+	folder := t.TempDir()
+	db, err := sql.Open("sqlite", filepath.Join(folder, fileName))
+	require.NoError(t, err)
+	_, err = db.Exec(`
+		CREATE TABLE document (destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
+			chunks INTEGER NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (destination, id)) WITHOUT ROWID;
+		CREATE TABLE problem (destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
+			status TEXT NOT NULL, stage TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL, at INTEGER NOT NULL,
+			PRIMARY KEY (destination, id)) WITHOUT ROWID;
+		INSERT INTO document VALUES ('d','a','s','p',3,0);
+		INSERT INTO problem VALUES ('d','b','s','p','deferred','read','k','r',0);
+		PRAGMA user_version=1;`)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	_, err = OpenReadOnly(t.Context(), folder)
+	require.ErrorContains(t, err, "older version")
+
+	j, err := Open(t.Context(), folder)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, j.Close()) })
+	d, ok, err := j.Document(t.Context(), "d", "a")
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, Document{ID: "a", SHA: "s", Policy: "p", Chunks: 3, At: time.Unix(0, 0).UTC()}, d)
+	d.Location, d.Version, d.Parser = "/srv/a", `"tag"/1`, "markdown"
+	require.NoError(t, j.Complete(t.Context(), "d", d))
+	problems, err := j.Problems(t.Context(), "d", "", 0)
+	require.NoError(t, err)
+	require.Len(t, problems, 1)
+
+	require.NoError(t, j.Move(t.Context(), "d", map[string]string{"a": "/mnt/a"}))
+	documents, err := j.Documents(t.Context(), "d", "", 10)
+	require.NoError(t, err)
+	d.Location = "/mnt/a"
+	assert.Equal(t, []Document{d}, documents)
 }
