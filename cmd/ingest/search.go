@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline"
@@ -18,6 +22,9 @@ type searchCmd struct {
 
 // Run searches. The model is the one whose vectors the collection holds.
 func (c *searchCmd) Run(ctx context.Context, a *app) error {
+	if c.Question == "" {
+		return usage(errors.New("the question is empty"))
+	}
 	config, err := a.upstreams(ctx)
 	if err != nil {
 		return err
@@ -34,6 +41,9 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 		return configuration(err)
 	}
 	hits, err := p.Search(ctx, c.Question, pipeline.SearchOptions{Limit: c.Limit, Where: c.Where})
+	if status.Code(err) == codes.InvalidArgument {
+		return usage(fmt.Errorf("--where: %w", err))
+	}
 	if err != nil {
 		return err
 	}
