@@ -58,7 +58,9 @@ var arrows = []rule{
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},
 
-	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace"}, "a command wires things together"},
+	{"internal/statuspage", []string{"pipeline", "resilience"}, "it shows what the pipeline and the breakers say and drives neither"},
+
+	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace", "internal/statuspage"}, "a command wires things together"},
 
 	{"examples", []string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"}, "an example shows the surface that users have"},
 

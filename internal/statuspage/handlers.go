@@ -1,0 +1,290 @@
+package statuspage
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+const (
+	searchLimit    = 30 * time.Second // for one search
+	longestAsked   = 1000             // bytes of a question
+	hitsShown      = 10
+	excerptLength  = 700 // bytes of a passage that are shown at once
+	loginBodyLimit = 4096
+)
+
+var (
+	//go:embed templates/*.html
+	templateFiles embed.FS
+	//go:embed static
+	staticFiles embed.FS
+
+	templates = template.Must(template.New("").Funcs(template.FuncMap{
+		"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
+		"day":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"round": round,
+		"plus":  func(a, b int) int { return a + b },
+	}).ParseFS(templateFiles, "templates/*.html"))
+)
+
+// round shortens a duration to what a person reads.
+func round(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// view is what the templates are given.
+type view struct {
+	Title       string
+	Destination string
+	Token       bool // somebody is logged in
+	Live        bool // rendered for a page that changes in place
+	Refresh     bool // let a browser without JavaScript load the page again
+	Now         time.Time
+	Breakers    []breakerView
+	Progress    progressView
+	Worries     worriesView
+	Transitions []transitionView
+
+	Question string
+	Search   *searchView
+	Problems *problemsView
+	Denied   bool
+}
+
+func (p *Page) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", p.guard.protect(p.index))
+	mux.HandleFunc("GET /search", p.guard.protect(p.search))
+	mux.HandleFunc("GET /problems", p.guard.protect(p.listProblems))
+	mux.HandleFunc("GET /events", p.guard.protect(p.events))
+	mux.HandleFunc("GET /metrics", p.guard.protect(p.config.Metrics.ServeHTTP))
+	mux.HandleFunc("GET /healthz", p.healthz)
+	mux.HandleFunc("GET /readyz", p.readyz)
+	if p.config.Token != "" {
+		mux.HandleFunc("GET /login", p.loginForm)
+		mux.HandleFunc("POST /login", p.login)
+		mux.HandleFunc("POST /logout", p.logout)
+	}
+	for path, kind := range map[string]string{
+		"style.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
+		mux.HandleFunc("GET /"+path, static(path, kind))
+	}
+	return p.guard.strict(mux)
+}
+
+func static(name, kind string) http.HandlerFunc {
+	content, err := staticFiles.ReadFile("static/" + name)
+	if err != nil {
+		panic(err) // it is part of the binary
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "no-cache")
+		_, _ = w.Write(content)
+	}
+}
+
+func (p *Page) view(ctx context.Context) view {
+	return view{
+		Title: "penstock", Destination: clean(p.config.Destination), Token: p.config.Token != "", Now: time.Now(),
+		Breakers: p.breakers(), Progress: p.passes.view(), Worries: p.worries.read(ctx, p.readWorries),
+		Transitions: p.transitions(),
+	}
+}
+
+// show renders a whole page.
+func (p *Page) show(w http.ResponseWriter, status int, name string, v view) {
+	var body bytes.Buffer
+	if err := templates.ExecuteTemplate(&body, name, v); err != nil {
+		p.config.Logger.Error("the status page cannot be shown", "page", name, "error", err)
+		http.Error(w, "the page cannot be shown; see the log", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(body.Bytes())
+}
+
+func (p *Page) index(w http.ResponseWriter, r *http.Request) {
+	v := p.view(r.Context())
+	v.Refresh = true
+	p.show(w, http.StatusOK, "index.html", v)
+}
+
+func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
+	plainText(w, http.StatusOK, "alive")
+}
+
+// readyz names the open breakers to those only who may see the page.
+func (p *Page) readyz(w http.ResponseWriter, r *http.Request) {
+	open := p.notReady()
+	if len(open) == 0 {
+		plainText(w, http.StatusOK, "ready")
+		return
+	}
+	text := "not ready"
+	if p.guard.lets(r) {
+		text += ": open circuit breakers: " + strings.Join(open, ", ")
+	}
+	plainText(w, http.StatusServiceUnavailable, text)
+}
+
+func plainText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintln(w, text)
+}
+
+// searchView is a search and what came of it.
+type searchView struct {
+	Hits  []hitView
+	Fault string
+	Took  time.Duration
+	// Confirm: the question came from a page elsewhere and was not asked.
+	Confirm bool
+}
+
+// hitView is a passage as the page shows it.
+type hitView struct {
+	pipeline.Hit
+	Rank        int
+	First, Rest string // of the text
+}
+
+func newHitView(rank int, hit pipeline.Hit) hitView {
+	hit.Source, hit.Heading = clean(hit.Source), clean(hit.Heading)
+	text := strings.TrimSpace(strings.Map(visible, hit.Text))
+	v := hitView{Hit: hit, Rank: rank, First: text}
+	if len(text) > excerptLength*5/4 {
+		v.First = cut(text, excerptLength)
+		v.Rest = strings.TrimPrefix(text, strings.TrimSuffix(v.First, "…"))
+	}
+	return v
+}
+
+func (p *Page) search(w http.ResponseWriter, r *http.Request) {
+	v := view{Title: "Search", Destination: clean(p.config.Destination), Token: p.config.Token != ""}
+	v.Question = strings.TrimSpace(cut(strings.Map(visible, strings.ToValidUTF8(r.URL.Query().Get("q"), " ")), longestAsked))
+	status := http.StatusOK
+	switch {
+	case v.Question == "":
+	case r.Header.Get("Sec-Fetch-Site") == "cross-site":
+		v.Search = &searchView{Confirm: true} // a question can cost money: no other site asks it
+	default:
+		v.Search, status = p.ask(r.Context(), v.Question)
+	}
+	p.show(w, status, "search.html", v)
+}
+
+func (p *Page) ask(ctx context.Context, question string) (*searchView, int) {
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	default:
+		return &searchView{Fault: "Others are searching. Try again in a moment."}, http.StatusServiceUnavailable
+	}
+	ctx, cancel := context.WithTimeout(ctx, searchLimit)
+	defer cancel()
+	start := time.Now()
+	hits, err := p.config.Searcher.Search(ctx, question, pipeline.SearchOptions{Limit: hitsShown})
+	if err != nil {
+		return &searchView{Fault: clean(err.Error())}, searchStatus(err)
+	}
+	v := &searchView{Took: time.Since(start)}
+	for i, hit := range hits {
+		v.Hits = append(v.Hits, newHitView(i+1, hit))
+	}
+	return v, http.StatusOK
+}
+
+func searchStatus(err error) int {
+	stop, stopped := errors.AsType[*pipeline.StopError](err)
+	switch {
+	case stopped && stop.Kind == pipeline.StopConfiguration:
+		return http.StatusNotFound
+	case errors.Is(err, resilience.ErrOpen):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusBadGateway
+}
+
+// problemsView is one page of what is not ingested.
+type problemsView struct {
+	Status journal.Status
+	Total  int
+	List   []problemView
+	More   string // address of the next page
+	Fault  string
+}
+
+func (p *Page) listProblems(w http.ResponseWriter, r *http.Request) {
+	status, after := journal.Status(r.URL.Query().Get("status")), r.URL.Query().Get("after")
+	if status != journal.Deferred {
+		status = journal.DeadLetter
+	}
+	v := view{Title: "Dead letters", Destination: clean(p.config.Destination), Token: p.config.Token != ""}
+	if status == journal.Deferred {
+		v.Title = "Deferred documents"
+	}
+	v.Problems = p.problemsPage(r.Context(), status, after)
+	p.show(w, http.StatusOK, "problems.html", v)
+}
+
+func (p *Page) problemsPage(ctx context.Context, status journal.Status, after string) *problemsView {
+	v := &problemsView{Status: status}
+	totals, err := p.config.Journal.Totals(ctx, p.config.Destination)
+	if err == nil {
+		v.List, err = p.problems(ctx, status, after, pageLength)
+	}
+	if err != nil {
+		v.Fault = clean(err.Error())
+	}
+	v.Total = totals.DeadLetters
+	if status == journal.Deferred {
+		v.Total = totals.Deferred
+	}
+	if len(v.List) == pageLength {
+		v.More = "/problems?" + url.Values{"status": {string(status)}, "after": {v.List[pageLength-1].key}}.Encode()
+	}
+	return v
+}
+
+func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
+	p.show(w, http.StatusOK, "login.html", view{Title: "Log in"})
+}
+
+func (p *Page) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, loginBodyLimit)
+	if !p.guard.isToken(r.PostFormValue("token")) {
+		p.config.Logger.Warn("a login to the status page was refused", "from", r.RemoteAddr)
+		p.show(w, http.StatusUnauthorized, "login.html", view{Title: "Log in", Denied: true})
+		return
+	}
+	http.SetCookie(w, p.guard.cookie(r, p.guard.session(time.Now().Add(sessionLength)), sessionLength))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (p *Page) logout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, p.guard.cookie(r, "", -time.Second))
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}

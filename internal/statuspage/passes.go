@@ -1,0 +1,121 @@
+package statuspage
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline"
+)
+
+// passesKept is how many passes are listed.
+const passesKept = 8
+
+// passes follows the passes of a service.
+type passes struct {
+	mu      sync.Mutex
+	running bool
+	current passView
+	last    []passView // newest first
+	next    time.Time
+}
+
+// passView is a pass as the page shows it.
+type passView struct {
+	Number    int
+	Began     time.Time
+	Took      time.Duration
+	Documents int
+	Counts    []count // by result, in the order of results
+	Chunks    int
+	Embedded  int
+	Stopped   string // why it ended early
+	byResult  map[pipeline.Result]int
+}
+
+// count is how many documents had one result.
+type count struct {
+	Name string
+	N    int
+}
+
+var results = []struct {
+	result pipeline.Result
+	name   string
+}{
+	{pipeline.Ingested, "ingested"},
+	{pipeline.Unchanged, "unchanged"},
+	{pipeline.DeadLetter, "new dead letters"},
+	{pipeline.KnownDeadLetter, "old dead letters"},
+	{pipeline.Deferred, "deferred"},
+}
+
+func (p *passes) begin(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = true
+	p.current = passView{Number: p.current.Number + 1, Began: at, byResult: map[pipeline.Result]int{}}
+}
+
+func (p *passes) document(d pipeline.Document) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.current.Documents++
+	p.current.byResult[d.Result]++
+	p.current.Embedded += d.Embedded
+	if d.Result == pipeline.Ingested {
+		p.current.Chunks += d.Chunks
+	}
+}
+
+func (p *passes) end(summary pipeline.Summary, fault error, at, next time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running, p.next = false, next
+	ended := p.current.counted()
+	ended.Took = at.Sub(ended.Began)
+	switch {
+	case summary.Stopped != nil:
+		ended.Stopped = clean(string(summary.Stopped.Kind) + ": " + summary.Stopped.Reason)
+	case fault != nil:
+		ended.Stopped = clean(fault.Error())
+	}
+	p.last = slices.Insert(p.last, 0, ended)
+	p.last = p.last[:min(len(p.last), passesKept)]
+}
+
+// counted fills in Counts.
+func (v passView) counted() passView {
+	v.Counts = nil
+	for _, r := range results {
+		v.Counts = append(v.Counts, count{r.name, v.byResult[r.result]})
+	}
+	return v
+}
+
+// Rate is documents a second.
+func (v passView) Rate() float64 {
+	if v.Took <= 0 {
+		return 0
+	}
+	return float64(v.Documents) / v.Took.Seconds()
+}
+
+// progressView is all of that at one moment.
+type progressView struct {
+	Running bool
+	Current passView
+	Last    []passView
+	Next    time.Time
+}
+
+func (p *passes) view() progressView {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := progressView{Running: p.running, Last: slices.Clone(p.last), Next: p.next}
+	if p.running {
+		v.Current = p.current.counted()
+		v.Current.Took = time.Since(v.Current.Began)
+	}
+	return v
+}

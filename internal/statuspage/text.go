@@ -1,0 +1,42 @@
+package statuspage
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// longest is how much of a name or an error is shown, in bytes.
+const longest = 600
+
+var userinfo = regexp.MustCompile(`://[^/@\s"']+@`)
+
+// clean makes a text fit to be shown: passwords in addresses are masked, what
+// could turn the line around or is no character becomes a space, and what is
+// too long is cut.
+func clean(text string) string {
+	text = userinfo.ReplaceAllString(text, "://********@")
+	text = strings.Join(strings.Fields(strings.Map(visible, text)), " ")
+	return cut(text, longest)
+}
+
+// visible keeps line breaks.
+func visible(r rune) rune {
+	turns := r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069
+	if turns || r == utf8.RuneError || unicode.IsControl(r) && r != '\n' {
+		return ' '
+	}
+	return r
+}
+
+// cut shortens a text to n bytes, between runes.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}
