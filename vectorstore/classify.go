@@ -30,27 +30,27 @@ var milvusCodes = map[int32]milvusCode{
 	8:    {codes.ResourceExhausted, resilience.Throttled}, // rate limit
 	9:    {codes.ResourceExhausted, resilience.Throttled}, // denied by quota
 	10:   {codes.Unimplemented, resilience.Ignored},       //
-	100:  {codes.NotFound, resilience.Ignored},            // collection
+	100:  {codes.NotFound, resilience.Success},            // collection
 	101:  {codes.FailedPrecondition, resilience.Ignored},  // collection not loaded
 	102:  {codes.FailedPrecondition, resilience.Ignored},  // too many collections
 	103:  {codes.Unavailable, resilience.Failure},         // collection not fully loaded
-	200:  {codes.NotFound, resilience.Ignored},            // partition
+	200:  {codes.NotFound, resilience.Success},            // partition
 	201:  {codes.FailedPrecondition, resilience.Ignored},  // partition not loaded
 	202:  {codes.Unavailable, resilience.Failure},         // partition not fully loaded
-	300:  {codes.NotFound, resilience.Ignored},            // resource group
-	700:  {codes.NotFound, resilience.Ignored},            // index
+	300:  {codes.NotFound, resilience.Success},            // resource group
+	700:  {codes.NotFound, resilience.Success},            // index
 	701:  {codes.InvalidArgument, resilience.Ignored},     // index type
-	702:  {codes.AlreadyExists, resilience.Ignored},       // index
-	800:  {codes.NotFound, resilience.Ignored},            // database
+	702:  {codes.AlreadyExists, resilience.Success},       // index
+	800:  {codes.NotFound, resilience.Success},            // database
 	801:  {codes.FailedPrecondition, resilience.Ignored},  // too many databases
 	802:  {codes.InvalidArgument, resilience.Ignored},     // database name
 	1100: {codes.InvalidArgument, resilience.Ignored},     // parameter
 	1400: {codes.Unauthenticated, resilience.Denied},      //
 	1401: {codes.PermissionDenied, resilience.Denied},     //
-	1600: {codes.NotFound, resilience.Ignored},            // alias
-	1601: {codes.AlreadyExists, resilience.Ignored},       // alias like a collection
-	1602: {codes.AlreadyExists, resilience.Ignored},       // alias
-	1700: {codes.NotFound, resilience.Ignored},            // field
+	1600: {codes.NotFound, resilience.Success},            // alias
+	1601: {codes.AlreadyExists, resilience.Success},       // alias like a collection
+	1602: {codes.AlreadyExists, resilience.Success},       // alias
+	1700: {codes.NotFound, resilience.Success},            // field
 	1701: {codes.InvalidArgument, resilience.Ignored},     // field name
 	1800: {codes.Unauthenticated, resilience.Denied},      //
 	1804: {codes.InvalidArgument, resilience.Ignored},     // rows
@@ -86,7 +86,7 @@ func meaning(e *ServerError) milvusCode {
 	if e.Code == unexpected {
 		for _, m := range mistakes {
 			if m.words.MatchString(e.Reason) {
-				return milvusCode{m.code, resilience.Ignored}
+				return milvusCode{m.code, grpcCodes[m.code]}
 			}
 		}
 	}
@@ -104,8 +104,8 @@ var grpcCodes = map[codes.Code]resilience.Outcome{
 	codes.ResourceExhausted:  resilience.Throttled,
 	codes.Canceled:           resilience.Ignored, // by the caller, by a caller who shared the request, or by Close
 	codes.InvalidArgument:    resilience.Ignored,
-	codes.NotFound:           resilience.Ignored,
-	codes.AlreadyExists:      resilience.Ignored,
+	codes.NotFound:           resilience.Success,
+	codes.AlreadyExists:      resilience.Success,
 	codes.FailedPrecondition: resilience.Ignored,
 	codes.OutOfRange:         resilience.Ignored,
 	codes.Unimplemented:      resilience.Ignored,
@@ -113,9 +113,10 @@ var grpcCodes = map[codes.Code]resilience.Outcome{
 	codes.PermissionDenied:   resilience.Denied,
 }
 
-// Classify is what the breaker makes of an error of this package's calls. The
-// caller's cancellation, a wrong argument and an answer such as "no such
-// collection" leave the breaker as it is; a timeout, whoever set it, a broken
+// Classify is what the breaker makes of an error of this package's calls. "No
+// such collection" and "there is one already" are answers, and prove that the
+// server works. The caller's cancellation, a wrong argument and a collection
+// that is not loaded leave the breaker as it is; a timeout, whoever set it, a broken
 // connection, a server that is not ready or out of resources and an answer
 // that makes no sense are failures; queue, rate and quota limits are throttles;
 // a bad credential is a denial. An error that says nothing of itself is a

@@ -79,8 +79,13 @@ func call[T any](ctx context.Context, g Guard, o op, valid func(T) error, fn fun
 	ctx, span := o.start(ctx, b)
 	var (
 		v   T
-		err error
+		err = errPanicked
 	)
+	defer func() {
+		if err == errPanicked { //nolint:errorlint // the very value
+			span.End(err, ignore, errorType)
+		}
+	}()
 	if o.invalid != nil {
 		err = &ArgumentError{Op: o.name, Reason: o.invalid.Error()}
 	} else {
@@ -88,6 +93,14 @@ func call[T any](ctx context.Context, g Guard, o op, valid func(T) error, fn fun
 	}
 	span.End(err, o.classify, errorType)
 	return v, err
+}
+
+// errPanicked stands for what a call was to return that a panic or
+// runtime.Goexit went through, which go on.
+var errPanicked = errors.New("vectorstore: the client panicked")
+
+func ignore(context.Context, error) resilience.Verdict {
+	return resilience.Verdict{Outcome: resilience.Ignored}
 }
 
 // contract turns a check of an answer into one that gives a ContractError.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestClassifyRowByRow(t *testing.T) {
 		return func() { s.fail("Upsert", status.Error(code, msg)) }
 	}
 	const (
-		failure, throttled, denied, ignored = resilience.Failure, resilience.Throttled, resilience.Denied, resilience.Ignored
+		answer, failure, throttled, denied, ignored = resilience.Success, resilience.Failure, resilience.Throttled, resilience.Denied, resilience.Ignored
 	)
 	for _, tt := range []struct {
 		name   string
@@ -58,17 +59,19 @@ func TestClassifyRowByRow(t *testing.T) {
 		{"7 disk", milvus(7, ""), failure, codes.ResourceExhausted},
 		{"8 rate", milvus(8, ""), throttled, codes.ResourceExhausted},
 		{"9 quota", milvus(9, ""), throttled, codes.ResourceExhausted},
-		{"100 collection", milvus(100, ""), ignored, codes.NotFound},
+		{"100 collection", milvus(100, ""), answer, codes.NotFound},
 		{"101 not loaded", milvus(101, ""), ignored, codes.FailedPrecondition},
 		{"103 not fully loaded", milvus(103, ""), failure, codes.Unavailable},
 		{"202 partition not fully loaded", milvus(202, ""), failure, codes.Unavailable},
-		{"700 index", milvus(700, ""), ignored, codes.NotFound},
+		{"700 index", milvus(700, ""), answer, codes.NotFound},
 		{"1100 parameter", milvus(1100, ""), ignored, codes.InvalidArgument},
 		{"1400 not authenticated", milvus(1400, ""), denied, codes.Unauthenticated},
 		{"1401 not permitted", milvus(1401, ""), denied, codes.PermissionDenied},
-		{"1700 field", milvus(1700, ""), ignored, codes.NotFound},
+		{"1700 field", milvus(1700, ""), answer, codes.NotFound},
 		{"unknown code", milvus(4242, ""), failure, codes.Internal},
 		{"unexpected failure", milvus(65535, "channel not available"), failure, codes.Internal},
+		{"702 index exists", milvus(702, ""), answer, codes.AlreadyExists},
+		{"unexpected answer", milvus(65535, "partition name x not found"), answer, codes.NotFound},
 		{"unexpected mistake", milvus(65535, "cannot parse expression: x y"), ignored, codes.InvalidArgument},
 		{"legacy rate limit", legacy(commonpb.ErrorCode_RateLimit), throttled, codes.ResourceExhausted},
 		{"legacy not ready", legacy(commonpb.ErrorCode_NotReadyServe), failure, codes.Unavailable},
@@ -82,8 +85,8 @@ func TestClassifyRowByRow(t *testing.T) {
 		{"too large", transport(codes.ResourceExhausted, "grpc: received message larger than max (1 vs. 0)"), ignored, codes.ResourceExhausted},
 		{"invalid UTF-8", transport(codes.Internal, "string field contains invalid UTF-8"), ignored, codes.Internal},
 		{"InvalidArgument", transport(codes.InvalidArgument, ""), ignored, codes.InvalidArgument},
-		{"NotFound", transport(codes.NotFound, ""), ignored, codes.NotFound},
-		{"AlreadyExists", transport(codes.AlreadyExists, ""), ignored, codes.AlreadyExists},
+		{"NotFound", transport(codes.NotFound, ""), answer, codes.NotFound},
+		{"AlreadyExists", transport(codes.AlreadyExists, ""), answer, codes.AlreadyExists},
 		{"FailedPrecondition", transport(codes.FailedPrecondition, ""), ignored, codes.FailedPrecondition},
 		{"OutOfRange", transport(codes.OutOfRange, ""), ignored, codes.OutOfRange},
 		{"Unimplemented", transport(codes.Unimplemented, ""), ignored, codes.Unimplemented},
@@ -97,7 +100,7 @@ func TestClassifyRowByRow(t *testing.T) {
 		assert.Equal(t, tt.want, vectorstore.Classify(t.Context(), err).Outcome, tt.name)
 		assert.Equal(t, tt.code, status.Code(err), tt.name)
 		snap := b.Snapshot()
-		counted := map[resilience.Outcome]int64{failure: int64(snap.Failures), throttled: int64(snap.Throttled), denied: int64(snap.Denied), ignored: int64(snap.Ignored)}
+		counted := map[resilience.Outcome]int64{answer: int64(snap.Successes), failure: int64(snap.Failures), throttled: int64(snap.Throttled), denied: int64(snap.Denied), ignored: int64(snap.Ignored)}
 		assert.EqualValues(t, 1, counted[tt.want], "%s: %+v", tt.name, snap)
 	}
 }
@@ -378,6 +381,91 @@ func TestIteratorThatDiesHalfWayIsAFailure(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, b.Snapshot().Failures)
 	assert.Zero(t, b.Snapshot().Successes)
+}
+
+// The breaker's own classifier has no say, and the refusal shows the error of
+// the iteration.
+func TestIteratorsVerdictIsTheDoorsAndLastFailureIsMilvuss(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	s.fail("Query", status.Error(codes.Unavailable, "gone"))
+	b := resilience.MustNew("test", resilience.Config{FailMax: 1, Classify: func(context.Context, error) resilience.Verdict {
+		return resilience.Verdict{Outcome: resilience.Ignored}
+	}})
+	open := func() error {
+		_, err := vectorstore.Guard{Breaker: b}.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithOutputFields("id"))
+		return err
+	}
+	failed := open()
+	var refused *resilience.OpenError
+	require.ErrorAs(t, open(), &refused)
+	assert.Same(t, failed, refused.LastFailure())
+}
+
+// A deadline of the iteration reached the SDK as a cancellation, and was
+// ignored as the caller's.
+func TestIterationThatRunsOutOfTimeIsAFailure(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	s.on("Query", func(ctx context.Context, _ any) (any, error) {
+		if s.count("Query") > 1 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}}, nil
+	})
+	g, b := guard(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	it, err := g.QueryIterator(ctx, c, client.NewQueryIteratorOption("docs").WithOutputFields("id").WithBatchSize(2))
+	require.NoError(t, err)
+	_, err = it.Next(t.Context())
+	require.NoError(t, err)
+	_, err = it.Next(t.Context())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.EqualValues(t, 1, b.Snapshot().Failures)
+}
+
+// leaving is a client that leaves by leave, and whose iterator panics.
+type leaving struct {
+	vectorstore.Collections
+	leave func()
+}
+
+func (c leaving) HasCollection(context.Context, string) (bool, error) { c.leave(); return true, nil }
+
+func (c leaving) QueryIterator(context.Context, *client.QueryIteratorOption) (*client.QueryIterator, error) {
+	c.leave()
+	return &client.QueryIterator{}, nil
+}
+
+// outside runs fn in a goroutine of its own, which fn may end in any way.
+func outside(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		fn()
+	}()
+	<-done
+}
+
+func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
+	opt := client.NewQueryIteratorOption("docs").WithOutputFields("id")
+	for name, leave := range map[string]func(){"panic": func() { panic("a bug") }, "goexit": runtime.Goexit} {
+		g, b := guard(t)
+		ctx := t.Context()
+		outside(func() { _, _ = g.HasCollection(ctx, leaving{leave: leave}, "docs") })
+		outside(func() { _, _ = g.QueryIterator(ctx, leaving{leave: leave}, opt) })
+		it, err := g.QueryIterator(ctx, leaving{leave: func() {}}, opt)
+		require.NoError(t, err)
+		assert.Panics(t, func() { _, _ = it.Next(ctx) }, name)
+		_, err = it.Next(ctx)
+		require.Error(t, err, "it is over")
+		require.NoError(t, it.Close())
+		s := b.Snapshot()
+		assert.Equal(t, [2]uint64{3, 3}, [2]uint64{s.Calls, s.Panics}, name)
+	}
 }
 
 func TestSDKsOwnRefusalsAreIgnored(t *testing.T) {

@@ -3,7 +3,6 @@ package vectorstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -52,7 +51,8 @@ func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.Q
 		return nil, err
 	}
 	i := &Iterator{o: o, expr: asked.Expr, permit: permit, span: span}
-	defer i.recovered()
+	defer i.watch(&err)
+	err = errPanicked
 	if i.it, err = c.QueryIterator(context.WithValue(permit.Context(), pageKey{}, i.expr), opt); err != nil {
 		i.end(ctx, err)
 		return nil, err
@@ -60,12 +60,17 @@ func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.Q
 	return i, nil
 }
 
-// recovered settles the call when the SDK panics, and lets the panic go on.
-func (i *Iterator) recovered() {
-	if r := recover(); r != nil {
-		i.end(context.Background(), &ContractError{Op: i.o.name, Reason: fmt.Sprint("the SDK panicked: ", r)})
-		panic(r)
+// watch ends the call where the SDK panics or ends the goroutine, both of
+// which go on: err is errPanicked until it has returned.
+func (i *Iterator) watch(err *error) {
+	if *err != errPanicked { //nolint:errorlint // the very value
+		return
 	}
+	i.once.Do(func() {
+		i.done = errPanicked
+		i.permit.Panicked()
+		i.span.End(errPanicked, ignore, errorType)
+	})
 }
 
 // Next returns the next batch, or io.EOF after the last one. After an error it
@@ -77,12 +82,16 @@ func (i *Iterator) Next(ctx context.Context) (client.ResultSet, error) {
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, pageKey{}, i.expr))
 	defer cancel()
 	defer context.AfterFunc(i.permit.Context(), cancel)()
-	defer i.recovered()
+	err := errPanicked
+	defer i.watch(&err)
 	set, err := i.it.Next(ctx)
 	if err == nil {
 		err = i.accept(set)
 	}
 	if err != nil {
+		if errors.Is(i.permit.Context().Err(), context.DeadlineExceeded) {
+			err = context.DeadlineExceeded // the iteration's own, which reached the SDK as a cancellation
+		}
 		i.end(ctx, err)
 		return nil, err
 	}
@@ -115,7 +124,7 @@ func (i *Iterator) end(ctx context.Context, err error) {
 		if err != nil {
 			verdict = i.o.classify(ctx, err)
 		}
-		i.permit.Settle(verdict)
+		i.permit.Settle(verdict, err)
 		i.span.End(err, i.o.classify, errorType)
 	})
 }
