@@ -248,7 +248,7 @@ func TestRefusalOfAnInnerBreakerIsIgnored(t *testing.T) {
 type guarded struct{ guard llm.Guard }
 
 func (g guarded) CreateChatCompletion(ctx context.Context, r openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
-	return g.guard.CreateChatCompletion(ctx, panicky{}, r)
+	return g.guard.CreateChatCompletion(ctx, panicky, r)
 }
 
 func TestClassifyAlone(t *testing.T) {

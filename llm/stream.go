@@ -51,20 +51,18 @@ func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStream
 	s.finish = func() { observe(b, opChatStream, started) }
 	inner, cancel := context.WithCancel(permit.Context())
 	s.cancel = cancel
-	defer s.abort()
+	err = errPanicked
+	defer s.watch(&err)
 	inner, s.told = withWait(inner)
-	if s.inner, err = client.CreateChatCompletionStream(inner, request); err != nil {
+	s.inner, err = client.CreateChatCompletionStream(inner, request)
+	if err == nil && s.inner == nil {
+		err = broken(opChatStream, "the client returned neither a stream nor an error")
+	}
+	if err != nil {
 		s.done(err)
 		return nil, err
 	}
 	return s, nil
-}
-
-// abort gives the slot back when the client panicked; the panic goes on.
-func (s *ChatCompletionStream) abort() {
-	if s.inner == nil {
-		s.leave(errPanicked)
-	}
 }
 
 // Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before a choice has its
@@ -73,6 +71,8 @@ func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, erro
 	if s.end != nil {
 		return openai.ChatCompletionStreamResponse{}, s.end
 	}
+	err := errPanicked
+	defer s.watch(&err)
 	chunk, err := s.inner.Recv()
 	return chunk, s.step(&chunk, err)
 }
@@ -82,6 +82,8 @@ func (s *ChatCompletionStream) RecvRaw() ([]byte, error) {
 	if s.end != nil {
 		return nil, s.end
 	}
+	err := errPanicked
+	defer s.watch(&err)
 	raw, err := s.inner.RecvRaw()
 	var chunk openai.ChatCompletionStreamResponse
 	if err == nil {
@@ -119,19 +121,16 @@ func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) 
 
 // done decides the outcome; the first call counts.
 func (s *ChatCompletionStream) done(err error) {
-	s.settle.Do(func() {
-		if err == io.EOF { //nolint:errorlint // see step
-			err = nil
-		}
-		classify := func(caller context.Context, err error) resilience.Verdict { return verdict(caller, err, s.told) }
+	if err == io.EOF { //nolint:errorlint // see step
+		err = nil
+	}
+	classify := func(caller context.Context, err error) resilience.Verdict { return verdict(caller, err, s.told) }
+	s.close(err, classify, func() {
 		var v resilience.Verdict
 		if err != nil {
 			v = classify(s.caller, err)
 		}
 		s.permit.Settle(v, err)
-		s.span.End(err, classify, errorType)
-		s.finish()
-		s.cancel()
 	})
 }
 
@@ -141,15 +140,22 @@ var errAbandoned = errors.New("llm: stream closed before its end")
 // Close ends the stream and gives its connection back. Before the end, it means that the reader does not care, which
 // says nothing about the upstream. Close may be called more than once.
 func (s *ChatCompletionStream) Close() error {
-	s.leave(errAbandoned)
+	s.close(errAbandoned, ignore, func() { s.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored}) })
 	return s.inner.Close()
 }
 
-// leave ends the stream without a word about the upstream.
-func (s *ChatCompletionStream) leave(why error) {
+// watch ends the stream where the client panics or ends the goroutine, both of which go on: err is errPanicked until
+// it has returned.
+func (s *ChatCompletionStream) watch(err *error) {
+	if *err == errPanicked { //nolint:errorlint // the very value
+		s.close(errPanicked, ignore, s.permit.Panicked)
+	}
+}
+
+func (s *ChatCompletionStream) close(why error, classify resilience.Classifier, settle func()) {
 	s.settle.Do(func() {
-		s.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored})
-		s.span.End(why, ignore, errorType)
+		settle()
+		s.span.End(why, classify, errorType)
 		s.finish()
 		s.cancel()
 	})

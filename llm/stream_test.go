@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -211,19 +212,68 @@ func TestRefusalRemembersTheErrorOfAStream(t *testing.T) {
 	assert.Same(t, err, open.LastFailure())
 }
 
-type panicky struct{}
+// leaving is a client that leaves by leave, or without a word.
+type leaving struct{ leave func() }
 
-func (panicky) CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error) {
-	panic("boom")
+func (c leaving) CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error) {
+	c.leave()
+	return nil, nil
 }
 
-func (panicky) CreateChatCompletion(context.Context, openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
-	panic("boom")
+func (c leaving) CreateChatCompletion(context.Context, openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+	c.leave()
+	return openai.ChatCompletionResponse{}, nil
 }
+
+var panicky = leaving{func() { panic("boom") }}
 
 func TestPanicGoesOnAndGivesTheSlotBack(t *testing.T) {
 	guard, _ := openBreaker(t)
-	assert.PanicsWithValue(t, "boom", func() { _, _ = guard.CreateChatCompletionStream(t.Context(), panicky{}, ask("x")) })
-	assert.PanicsWithValue(t, "boom", func() { _, _ = guard.CreateChatCompletion(t.Context(), panicky{}, ask("x")) })
+	assert.PanicsWithValue(t, "boom", func() { _, _ = guard.CreateChatCompletionStream(t.Context(), panicky, ask("x")) })
+	assert.PanicsWithValue(t, "boom", func() { _, _ = guard.CreateChatCompletion(t.Context(), panicky, ask("x")) })
 	assert.True(t, guard.Breaker.Ready())
+}
+
+// emptyStream opens streams that panic when they are read.
+type emptyStream struct{}
+
+func (emptyStream) CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error) {
+	return &openai.ChatCompletionStream{}, nil
+}
+
+// outside runs fn in a goroutine of its own, which fn may end in any way.
+func outside(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		fn()
+	}()
+	<-done
+}
+
+func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": panicky.leave, "goexit": runtime.Goexit} {
+		guard, _ := openBreaker(t)
+		ctx := t.Context()
+		outside(func() { _, _ = guard.CreateChatCompletionStream(ctx, leaving{leave}, ask("x")) })
+		outside(func() { _, _ = guard.CreateChatCompletion(ctx, leaving{leave}, ask("x")) })
+		for range 2 {
+			stream, err := guard.CreateChatCompletionStream(ctx, emptyStream{}, ask("x"))
+			require.NoError(t, err)
+			outside(func() { _, _ = stream.Recv() })
+			outside(func() { _, _ = stream.RecvRaw() })
+		}
+		s := guard.Breaker.Snapshot()
+		assert.Equal(t, [3]uint64{4, 0, 1}, [3]uint64{s.Panics, s.Ignored, s.Failures}, name)
+		assert.True(t, guard.Breaker.Ready(), name)
+	}
+}
+
+func TestClientWithoutAStreamAndWithoutAnErrorIsAContractError(t *testing.T) {
+	guard := newGuard(resilience.Config{})
+	_, err := guard.CreateChatCompletionStream(t.Context(), leaving{func() {}}, ask("x"))
+	var broken *llm.ContractError
+	require.ErrorAs(t, err, &broken)
+	assertOutcome(t, guard, resilience.Failure)
 }

@@ -103,7 +103,7 @@ func TestRefusalMakesASpanToo(t *testing.T) {
 
 func TestSpanOfAPanic(t *testing.T) {
 	guard := newGuard(resilience.Config{})
-	assert.Panics(t, func() { _, _ = guard.CreateChatCompletion(t.Context(), panicky{}, ask("x")) })
+	assert.Panics(t, func() { _, _ = guard.CreateChatCompletion(t.Context(), panicky, ask("x")) })
 	_, code, attrs := lastSpan(t)
 	assert.Equal(t, codes.Error, code)
 	assert.Equal(t, "ignored", attrs["penstock.outcome"])
