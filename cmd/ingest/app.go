@@ -38,6 +38,9 @@ type app struct {
 func (a *app) start() error {
 	a.log = a.newLogger()
 	slog.SetDefault(a.log)
+	if err := a.startDelivery(); err != nil {
+		return err
+	}
 	if a.settings.MetricsAddr == "" {
 		return nil
 	}

@@ -15,6 +15,7 @@ type cli struct {
 	Run    runCmd    `cmd:"" default:"withargs" help:"Ingest files, folders and globs (the default verb)."`
 	Search searchCmd `cmd:"" help:"Find the nearest chunks to a question."`
 	Status statusCmd `cmd:"" help:"Show what the journal holds: totals, the last run, dead letters."`
+	Serve  serveCmd  `cmd:"" help:"Ingest again and again, and serve a status page, /metrics, /healthz and /readyz."`
 	Doctor doctorCmd `cmd:"" help:"Reach each upstream once, say what is wrong and how to mend it."`
 	Config configCmd `cmd:"" help:"Show what is in force and where it came from, secrets masked."`
 }
@@ -49,4 +50,6 @@ type Settings struct {
 	JSON     bool          `name:"json" env:"PENSTOCK_JSON" help:"Results as JSON: one object a line."`
 
 	MetricsAddr string `env:"PENSTOCK_METRICS_ADDR" placeholder:"HOST:PORT" help:"Serve /metrics for Prometheus while the command runs."`
+
+	Delivery `embed:""`
 }

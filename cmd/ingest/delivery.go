@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock-go/penstock/metrics"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// Delivery is the flags for those who watch: where metrics go that nobody
+// scrapes, where changes of the circuit breakers are written, and when a
+// breaker sends its probe.
+type Delivery struct {
+	Pushgateway     string        `group:"watching" env:"PENSTOCK_PUSHGATEWAY" placeholder:"URL" help:"Send the metrics there when a run ends. A failure fails nothing."`
+	PushgatewayJob  string        `group:"watching" default:"ingest" env:"PENSTOCK_PUSHGATEWAY_JOB" placeholder:"NAME" help:"Job name there (${default})."`
+	MetricsTextfile string        `group:"watching" env:"PENSTOCK_METRICS_TEXTFILE" placeholder:"FILE" help:"Write the metrics to this file (.prom) for the node exporter when a run ends. A failure fails nothing."`
+	AuditLog        string        `group:"watching" env:"PENSTOCK_AUDIT_LOG" placeholder:"FILE" help:"Append a JSON line for each change of a circuit breaker."`
+	BreakerReset    time.Duration `group:"watching" default:"60s" env:"PENSTOCK_BREAKER_RESET" help:"How long a circuit breaker stays open before it lets a probe through (${default})."`
+}
+
+// ingesting are the verbs whose metrics are worth delivering; those of another
+// would replace them with zeros. A service delivers after each pass.
+var ingesting = []string{"run", "retry", "delete"}
+
+// startDelivery sets the policy of the breakers and has everything watched.
+func (a *app) startDelivery() error {
+	if err := a.setBreakers(); err != nil {
+		return err
+	}
+	if err := a.startAudit(); err != nil {
+		return err
+	}
+	verb, _, _ := strings.Cut(a.parsed.Command(), " ")
+	if slices.Contains(ingesting, verb) {
+		a.later(func() error { a.deliver(context.Background()); return nil })
+	}
+	return nil
+}
+
+// setBreakers gives the three breakers their policy, before anything goes
+// through them.
+func (a *app) setBreakers() error {
+	reset := a.settings.BreakerReset
+	if reset <= 0 {
+		return usage(fmt.Errorf("--breaker-reset: %v is no time to wait", reset))
+	}
+	for _, b := range []**resilience.Breaker{&resilience.Milvus, &resilience.S3, &resilience.LLM} {
+		config := (*b).Config()
+		if config.ResetTimeout == reset {
+			continue
+		}
+		config.ResetTimeout, config.ProbeTimeout = reset, 0
+		replaced, err := resilience.Default.Replace((*b).Name(), config)
+		if err != nil {
+			return usage(fmt.Errorf("--breaker-reset: %w", err))
+		}
+		*b = replaced
+	}
+	return nil
+}
+
+// deliverLimit is how long the end of a run may wait for a Pushgateway.
+const deliverLimit = 5 * time.Second
+
+// deliver hands the metrics to where they were asked for. What fails is logged.
+func (a *app) deliver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, deliverLimit)
+	defer cancel()
+	s := a.settings
+	if s.Pushgateway != "" {
+		a.delivered(metrics.Push(ctx, s.Pushgateway, s.PushgatewayJob))
+	}
+	if s.MetricsTextfile != "" {
+		a.delivered(metrics.WriteTextfile(s.MetricsTextfile))
+	}
+}
+
+func (a *app) delivered(err error) {
+	if err != nil {
+		a.log.Warn("metrics are not delivered; the work is not touched by it", "error", err)
+	}
+}
+
+// startAudit has the changes of the breakers written to the audit log.
+func (a *app) startAudit() error {
+	if a.settings.AuditLog == "" {
+		return nil
+	}
+	file, err := os.OpenFile(a.settings.AuditLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+	if err != nil {
+		return configuration(fmt.Errorf("--audit-log: %w", err))
+	}
+	a.later(file.Close)
+	log := &auditLog{to: file, log: a.log}
+	for _, b := range resilience.Default.All() {
+		remove := b.Observe(log.write)
+		a.later(func() error { remove(); return nil })
+	}
+	return nil
+}
+
+// auditRecord is a line of the audit log.
+type auditRecord struct {
+	Time          time.Time        `json:"time"`
+	Event         string           `json:"event"`
+	Process       int              `json:"process"`
+	Upstream      string           `json:"upstream"`
+	From          resilience.State `json:"from"`
+	To            resilience.State `json:"to"`
+	Generation    uint64           `json:"generation"`
+	Reason        string           `json:"reason"`
+	Eligible      int              `json:"eligible"`
+	Failures      int              `json:"failures"`
+	OpenUntil     *time.Time       `json:"open_until"`
+	ProbeID       uint64           `json:"probe_id"`
+	PolicyVersion string           `json:"policy_version"`
+	InState       float64          `json:"in_state_seconds"`
+	SinceOpened   float64          `json:"since_opened_seconds"`
+	Refused       uint64           `json:"refused"`
+}
+
+func newAuditRecord(t resilience.Transition) auditRecord {
+	r := auditRecord{
+		Time: t.At.UTC(), Event: "circuit_breaker_transition", Process: os.Getpid(), Upstream: t.Upstream, From: t.From, To: t.To,
+		Generation: t.Generation, Reason: t.Reason, Eligible: t.Eligible, Failures: t.Failures, ProbeID: t.ProbeID,
+		PolicyVersion: t.PolicyVersion, InState: t.InState.Seconds(), SinceOpened: t.SinceOpened.Seconds(), Refused: t.Refused,
+	}
+	if !t.OpenUntil.IsZero() {
+		until := t.OpenUntil.UTC()
+		r.OpenUntil = &until
+	}
+	return r
+}
+
+// auditLog writes each record in one step, so that several processes can share
+// a file.
+type auditLog struct {
+	log *slog.Logger
+
+	mu sync.Mutex
+	to *os.File
+}
+
+func (l *auditLog) write(t resilience.Transition) {
+	line, err := json.Marshal(newAuditRecord(t))
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_, err = l.to.Write(append(line, '\n'))
+	}
+	if err != nil {
+		l.log.Error("the audit log lacks a change of a circuit breaker", "upstream", t.Upstream, "error", err)
+	}
+}

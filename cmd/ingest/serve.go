@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/penstock-go/penstock/internal/statuspage"
+	"github.com/penstock-go/penstock/metrics"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+type serveCmd struct {
+	runCmd `embed:""`
+
+	Listen    string        `default:"127.0.0.1:8091" env:"PENSTOCK_LISTEN" placeholder:"HOST:PORT" help:"Where to serve the status page and /metrics (${default}). Anything but a loopback address needs a token."`
+	Token     string        `env:"PENSTOCK_TOKEN" secret:"" placeholder:"SECRET" help:"Token that a request must bring, 16 characters or more; better in the environment."`
+	Interval  time.Duration `default:"1m" env:"PENSTOCK_INTERVAL" help:"Rest between two passes (${default})."`
+	AllowHost []string      `env:"PENSTOCK_ALLOW_HOST" placeholder:"NAME" help:"Name under which a proxy shows the page. Without a token only loopback names are answered."`
+}
+
+const (
+	shortestToken = 16
+	// connections bounds what one listener holds open, event streams included.
+	connections = 256
+	// stopLimit is how long answers in flight may take when the service stops.
+	stopLimit = 3 * time.Second
+)
+
+func (c *serveCmd) check() error {
+	switch {
+	case c.DryRun:
+		return errors.New("a dry run ends at once: ingest run --dry-run")
+	case c.Interval <= 0:
+		return fmt.Errorf("--interval: %v is no rest", c.Interval)
+	case c.Token != "" && len(c.Token) < shortestToken:
+		return fmt.Errorf("--token: use at least %d characters", shortestToken)
+	}
+	_, err := c.inputs(nil)
+	return err
+}
+
+// inputs is what a pass goes over. It is looked at anew for each: folders and
+// files come and go.
+func (c *serveCmd) inputs(exclude []string) (*source.Inputs, error) {
+	return source.Files(c.Paths, source.Options{Prefix: c.IDPrefix, Exclude: exclude})
+}
+
+// Run serves until a signal ends it, which is a good end.
+func (c *serveCmd) Run(ctx context.Context, a *app) error {
+	if err := c.check(); err != nil {
+		return usage(err)
+	}
+	listener, err := c.listen()
+	if err != nil {
+		return err
+	}
+	s, err := c.service(ctx, a)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	a.serving(listener)
+	return s.run(ctx, listener)
+}
+
+// listen opens the port, but for a token that is missing.
+func (c *serveCmd) listen() (net.Listener, error) {
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, configuration(fmt.Errorf("--listen: %w", err))
+	}
+	if c.Token == "" && !loopback(listener) {
+		return nil, usage(errors.Join(
+			fmt.Errorf("--listen %s can be reached from elsewhere and needs a token: set PENSTOCK_TOKEN", c.Listen), listener.Close()))
+	}
+	return netutil.LimitListener(listener, connections), nil
+}
+
+func loopback(listener net.Listener) bool {
+	address, ok := listener.Addr().(*net.TCPAddr)
+	return ok && address.IP.IsLoopback()
+}
+
+// serving says where. With port 0 nobody else knows.
+func (a *app) serving(listener net.Listener) {
+	address := "http://" + listener.Addr().String() + "/"
+	if a.settings.JSON {
+		a.printJSON(map[string]string{"serving": address})
+		return
+	}
+	fmt.Fprintln(a.stdout, "serving", address)
+}
+
+// service is passes over the inputs, and a page that shows them.
+type service struct {
+	command  *serveCmd
+	app      *app
+	pipeline *pipeline.Pipeline
+	page     *statuspage.Page
+	show     *display
+	breakers []*resilience.Breaker
+}
+
+func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
+	config, err := c.pipeline(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{command: c, app: a, show: &display{app: a}, breakers: []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3}}
+	config.Report = s.document
+	if s.pipeline, err = pipeline.New(config); err != nil {
+		return nil, configuration(err)
+	}
+	s.page, err = c.newPage(s, config.Journal)
+	return s, err
+}
+
+func (c *serveCmd) newPage(s *service, j *journal.Journal) (*statuspage.Page, error) {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--listen: %w", err))
+	}
+	return statuspage.New(statuspage.Config{
+		Breakers: s.breakers, Searcher: s.pipeline, Journal: j, Destination: s.pipeline.Destination, Metrics: metrics.Handler(),
+		Token: c.Token, AnyHost: c.Token != "" && !statuspage.IsLoopback(host), Hosts: c.AllowHost, Logger: s.app.log,
+	})
+}
+
+// document shows what is worth a line: in a service most documents are
+// unchanged most of the time.
+func (s *service) document(d pipeline.Document) {
+	s.page.Document(d)
+	if d.Result != pipeline.Unchanged && d.Result != pipeline.KnownDeadLetter {
+		s.show.document(d)
+	}
+}
+
+// run serves and passes until ctx ends or the server fails.
+func (s *service) run(ctx context.Context, listener net.Listener) error {
+	defer s.page.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go s.page.Run(ctx)
+	server := &http.Server{
+		Handler: s.page, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	served := make(chan error, 1)
+	go func() {
+		err := server.Serve(listener)
+		served <- err
+		cancel(err)
+	}()
+	s.passes(ctx)
+	return errors.Join(stopServer(server), unexpected(<-served))
+}
+
+func stopServer(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return server.Close()
+	}
+	return nil
+}
+
+func unexpected(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("the status page is no longer served: %w", err)
+}
+
+// passes runs one pass after the other until ctx ends.
+func (s *service) passes(ctx context.Context) {
+	for {
+		s.page.PassBegins(time.Now())
+		summary, err := s.pass(ctx)
+		now := time.Now()
+		next := s.next(now)
+		s.page.PassEnds(summary, err, now, next)
+		s.report(ctx, summary, err)
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// pass goes over the inputs once. Each pass is a task of its own: what a
+// breaker has refused in one may be asked for in the next.
+func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
+	inputs, err := s.command.inputs([]string{s.app.settings.State})
+	if err != nil {
+		return pipeline.Summary{}, err
+	}
+	return s.pipeline.Run(ctx, inputs.All(ctx))
+}
+
+// next is when the next pass begins: after the rest, or, where breakers are
+// open, as soon as all of them let a probe through. Before that a pass would
+// be refused, and later would be late.
+func (s *service) next(now time.Time) time.Time {
+	var probe time.Time
+	for _, b := range s.breakers {
+		snapshot := b.Snapshot()
+		if snapshot.State == resilience.Open && snapshot.OpenUntil.After(probe) {
+			probe = snapshot.OpenUntil
+		}
+	}
+	if probe.IsZero() {
+		return now.Add(s.command.Interval)
+	}
+	return probe
+}
+
+// report tells the log and stdout what a pass did, if it did anything, and
+// delivers the metrics.
+func (s *service) report(ctx context.Context, summary pipeline.Summary, err error) {
+	if err != nil && ctx.Err() == nil {
+		s.app.log.Warn("a pass ended early", "error", err)
+	}
+	if summary.Documents > summary.Unchanged+summary.KnownDeadLetters || summary.Stopped != nil {
+		s.show.summary(summary)
+	}
+	s.app.deliver(context.WithoutCancel(ctx))
+}
