@@ -10,8 +10,8 @@
 // Where ask fails, its own error comes back. Where the breaker is open, ask
 // does not run and err is an *OpenError, which errors.Is finds as ErrOpen.
 // Breaker.Do is Call without a value, CallOp adds the classifier and the
-// validator of an operation, and Breaker.Allow splits the call in two for
-// streams.
+// validator of an operation, Breaker.Allow splits the call in two for streams,
+// and Breaker.Check asks on behalf of work that makes no call itself.
 //
 // # Policy
 //
