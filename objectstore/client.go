@@ -91,7 +91,7 @@ func orDefault[T comparable](v, fallback T) T {
 }
 
 // NewClient makes an S3 client for production: every wait bounded, the SDK's
-// retries off, and for servers other than AWS the bucket in the path and
+// retries off, no redirect followed, and for servers other than AWS the bucket in the path and
 // checksums only where S3 requires them, since older servers keep the SDK's
 // checksum trailer inside the object. optFns come after all that. No request
 // is made here; an error means that the configuration is wrong.
@@ -158,14 +158,16 @@ func (c Config) transport(t *http.Transport) {
 
 var errForeignClient = errors.New("objectstore: the AWS configuration replaced the HTTP client")
 
-// bounded puts the silence limit on the client's connections and freezes it:
-// the SDK replaces the dialer of one that it can still build.
+// bounded puts the silence limit on the client's connections. The result is
+// no BuildableClient: of one, the SDK replaces the dialer, wraps the transport
+// in one that cannot close its idle connections, and follows redirects of
+// status 307 and 308 without an end.
 func (c Config) bounded(client aws.HTTPClient) (aws.HTTPClient, error) {
 	buildable, ok := client.(*awshttp.BuildableClient)
 	if !ok {
 		return nil, errForeignClient
 	}
-	return buildable.WithTransportOptions(func(t *http.Transport) {
+	transport := buildable.WithTransportOptions(func(t *http.Transport) {
 		dial := t.DialContext
 		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
@@ -174,7 +176,11 @@ func (c Config) bounded(client aws.HTTPClient) (aws.HTTPClient, error) {
 			}
 			return &quietConn{conn, c.IdleTimeout}, nil
 		}
-	}).Freeze(), nil
+	}).GetTransport()
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
 }
 
 func (c Config) apply(o *s3.Options) {
