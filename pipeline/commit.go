@@ -355,10 +355,7 @@ func (r *run) removeStale(stale []staleRow) {
 		for i, s := range batch {
 			ids[i] = s.id
 		}
-		err := r.vectors.do(r.ctx, func() error {
-			return r.VectorGuard.DeleteByPks(r.ctx, r.Vectors, r.Collection, "", entity.NewColumnVarChar(rows.ID, ids))
-		})
-		err = r.blame(upstreamMilvus, "store", err)
+		err := r.deleteByKeys(ids)
 		for _, s := range batch {
 			if err != nil {
 				s.doc.fail(err)
@@ -367,6 +364,19 @@ func (r *run) removeStale(stale []staleRow) {
 			s.doc.removed++
 		}
 	}
+}
+
+// deleteByKeys deletes rows by primary key, in calls of bounded size.
+func (r *run) deleteByKeys(ids []string) error {
+	for batch := range slices.Chunk(ids, deleteKeys) {
+		err := r.vectors.do(r.ctx, func() error {
+			return r.VectorGuard.DeleteByPks(r.ctx, r.Vectors, r.Collection, "", entity.NewColumnVarChar(rows.ID, batch))
+		})
+		if err != nil {
+			return r.blame(upstreamMilvus, "store", err)
+		}
+	}
+	return nil
 }
 
 // record writes the complete documents of a group to the journal and settles

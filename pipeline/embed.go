@@ -40,6 +40,7 @@ type embedder struct {
 	limits  BatchLimits        // shrinks when the server refuses a batch for its size
 
 	successes atomic.Int64
+	pace      pacer
 }
 
 // waiter is a text that is on its way.
@@ -52,6 +53,7 @@ func newEmbedder(r *run) *embedder {
 	return &embedder{
 		run: r, space: fmt.Sprintf("%s/%d", r.Model, r.Dimensions),
 		waiting: map[string]*waiter{}, limits: r.Batch,
+		pace: pacer{rate: r.Rate},
 	}
 }
 
@@ -192,6 +194,9 @@ func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
 		texts[i] = t.text
 		tokens += t.tokens
 	}
+	if !e.wait(e.pace.next(time.Now())) {
+		return nil, errStopped
+	}
 	var response openai.EmbeddingResponse
 	err = e.run.llm.do(e.run.ctx, func() (err error) {
 		e.run.Metrics.Batch(len(texts), tokens)
@@ -311,8 +316,13 @@ func (e *embedder) shrink(batch []text) {
 // pause waits out a rate limit that says how long it lasts. This is pacing: the
 // server said when the request is welcome.
 func (e *embedder) pause(after time.Duration) bool {
-	if after <= 0 || after > e.run.MaxPause {
-		return false
+	return after > 0 && after <= e.run.MaxPause && e.wait(after)
+}
+
+// wait lets time pass; false means that the run ended first.
+func (e *embedder) wait(after time.Duration) bool {
+	if after <= 0 {
+		return true
 	}
 	timer := time.NewTimer(after)
 	defer timer.Stop()
@@ -324,6 +334,29 @@ func (e *embedder) pause(after time.Duration) bool {
 	case <-e.run.ctx.Done():
 		return false
 	}
+}
+
+// pacer spreads requests evenly over time.
+type pacer struct {
+	rate float64 // in a second; zero is no limit
+
+	mu   sync.Mutex
+	free time.Time // when the next request may be sent
+}
+
+// next reserves the next place and says how long it is until then.
+func (p *pacer) next(now time.Time) time.Duration {
+	if p.rate == 0 {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free.Before(now) {
+		p.free = now
+	}
+	wait := p.free.Sub(now)
+	p.free = p.free.Add(time.Duration(float64(time.Second) / p.rate))
+	return wait
 }
 
 // setAside handles a batch that failed on its own. Nothing is concluded until

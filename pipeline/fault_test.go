@@ -313,3 +313,24 @@ func TestStopAtEveryWrite(t *testing.T) {
 		assert.LessOrEqual(t, w.model.Stats().Repeated, 2+12, "the checks, and what no store had kept yet")
 	}
 }
+
+func TestPacer(t *testing.T) {
+	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	p := pacer{rate: 4}
+	for i, row := range []struct{ now, want time.Duration }{
+		{0, 0}, {0, 250 * time.Millisecond}, {100 * time.Millisecond, 400 * time.Millisecond},
+		{time.Second, 0}, {time.Second, 250 * time.Millisecond}, {0, 1500 * time.Millisecond},
+	} {
+		assert.Equal(t, row.want, p.next(at.Add(row.now)), "row %d: %v", i, row)
+	}
+	assert.Zero(t, (&pacer{}).next(at))
+}
+
+func TestRateIsKept(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(20)
+	start := time.Now()
+	_, err := w.run(func(c *Config) { c.Rate = 20; c.Batch.Items = 5 })
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond, "the check and four batches")
+}

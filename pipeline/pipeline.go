@@ -65,6 +65,8 @@ type ObjectStore interface {
 	objectstore.HeadBucketAPI
 	objectstore.CreateBucketAPI
 	objectstore.PutObjectAPI
+	objectstore.ListObjectsV2API
+	objectstore.DeleteObjectsAPI
 }
 
 // Config says what a Pipeline is made of. Fields without a default are
@@ -118,6 +120,9 @@ type Config struct {
 	Concurrency int
 	// Batch bounds one request for embeddings.
 	Batch BatchLimits
+	// Rate is how many requests for embeddings are sent in a second, spread
+	// evenly. Zero: as many as the server takes.
+	Rate float64
 	// MaxPause is how long a rate limit is waited out; a longer one ends the
 	// run. Default: 30 s. Negative: none is waited out.
 	MaxPause time.Duration
@@ -255,6 +260,9 @@ func (c Config) check() error {
 		if n < 1 {
 			return &ConfigError{Field: name, Err: errors.New("is negative")}
 		}
+	}
+	if !(c.Rate >= 0) {
+		return &ConfigError{Field: "Rate", Err: errors.New("is negative")}
 	}
 	return checkMeta(c.Meta)
 }

@@ -36,7 +36,8 @@ type document struct {
 	policy   string
 	parser   string // its name
 	stage    string
-	unlisted bool // it stands for an input that could not be listed
+	unlisted bool // its failure is reported and not kept in the journal
+	found    bool // a deletion has found something of it
 
 	chunks, tokens, embedded, removed int
 

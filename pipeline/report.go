@@ -23,6 +23,10 @@ const (
 	KnownDeadLetter Result = "known_dead_letter"
 	// Deferred: an upstream's fault, or the end of the run, came before it.
 	Deferred Result = "deferred"
+	// Deleted: Delete or Prune removed it.
+	Deleted Result = "deleted"
+	// NotFound: Delete found nothing of it.
+	NotFound Result = "not_found"
 	// WouldIngest: a dry run would have ingested it.
 	WouldIngest Result = "would_ingest"
 )
@@ -50,6 +54,8 @@ type Summary struct {
 	KnownDeadLetters int           `json:"known_dead_letters"`
 	Deferred         int           `json:"deferred"`
 	WouldIngest      int           `json:"would_ingest,omitempty"`
+	Deleted          int           `json:"deleted,omitempty"`
+	NotFound         int           `json:"not_found,omitempty"`
 	Chunks           int           `json:"chunks"`   // of the documents ingested
 	Tokens           int           `json:"tokens"`   // of these chunks
 	Embedded         int           `json:"embedded"` // chunks whose text went to the embedding model
@@ -84,6 +90,10 @@ func (s *Summary) add(d Document) {
 		s.Deferred++
 	case WouldIngest:
 		s.WouldIngest++
+	case Deleted:
+		s.Deleted++
+	case NotFound:
+		s.NotFound++
 	}
 	if d.Result == Ingested || d.Result == WouldIngest {
 		s.Chunks += d.Chunks

@@ -36,20 +36,34 @@ func (p *Pipeline) Run(ctx context.Context, documents iter.Seq2[source.Item, err
 	}
 	start := time.Now()
 	r := newRun(ctx, p)
-	r.execute(documents)
+	r.reporting(func() { r.execute(documents) })
+	summary, err := r.finish(start)
+	if p.DryRun {
+		return summary, err
+	}
+	return summary, r.keepSummary(ctx, err)
+}
+
+// reporting does work whose documents are reported as they are settled.
+func (r *run) reporting(work func()) {
+	defer r.cancel(errStopped)
+	reported := make(chan struct{})
+	go func() { r.report(); close(reported) }()
+	work()
+	close(r.settled)
+	<-reported
+}
+
+// finish completes the summary and gives the reason of an early end.
+func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
 	r.Metrics.RunEnded(time.Now())
 	r.summary.Breakers = r.breakers()
 	stop := cmp.Or(r.end.reason(), r.unfinished())
-	if stop != nil {
-		r.summary.Stopped = stop.stop()
-	}
-	if !p.DryRun {
-		stop = r.keepSummary(ctx, stop)
-	}
 	if stop == nil {
 		return r.summary, nil
 	}
+	r.summary.Stopped = stop.stop()
 	return r.summary, stop
 }
 
@@ -74,7 +88,7 @@ func (r *run) unfinished() *StopError {
 }
 
 // keepSummary leaves the summary for the next look at the journal.
-func (r *run) keepSummary(ctx context.Context, stop *StopError) *StopError {
+func (r *run) keepSummary(ctx context.Context, stop error) error {
 	err := r.Journal.EndRun(context.WithoutCancel(ctx), r.Destination, time.Now(), r.summary)
 	if err != nil && stop == nil {
 		return &StopError{Kind: StopFault, Err: err}
@@ -186,13 +200,9 @@ func (r *run) fault(err error) {
 // one assembler that makes groups, several committers. Each channel is bounded,
 // so a slow upstream slows the readers.
 func (r *run) execute(documents iter.Seq2[source.Item, error]) {
-	defer r.cancel(errStopped)
 	items := make(chan source.Item)
 	parts := make(chan *part)
 	groups := make(chan []*part)
-	reported := make(chan struct{})
-	go func() { r.report(); close(reported) }()
-
 	var readers, commits sync.WaitGroup
 	go func() { r.list(documents, items); close(items) }()
 	for range max(r.Concurrency, runtime.GOMAXPROCS(0)) {
@@ -213,8 +223,6 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	}
 	commits.Wait()
 	r.keepMoves(1)
-	close(r.settled)
-	<-reported
 }
 
 // list feeds the readers until the documents or the run end.

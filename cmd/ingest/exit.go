@@ -28,6 +28,7 @@ const (
 type codedError struct {
 	code int
 	err  error // nil where the output has said it all
+	skip bool  // it says that there was nothing to do
 }
 
 func (e *codedError) Error() string {

@@ -12,12 +12,18 @@ const (
 type cli struct {
 	Settings `embed:""`
 
-	Run    runCmd    `cmd:"" default:"withargs" help:"Ingest files, folders and globs (the default verb)."`
-	Search searchCmd `cmd:"" help:"Find the nearest chunks to a question."`
-	Status statusCmd `cmd:"" help:"Show what the journal holds: totals, the last run, dead letters."`
-	Serve  serveCmd  `cmd:"" help:"Ingest again and again, and serve a status page, /metrics, /healthz and /readyz."`
-	Doctor doctorCmd `cmd:"" help:"Reach each upstream once, say what is wrong and how to mend it."`
-	Config configCmd `cmd:"" help:"Show what is in force and where it came from, secrets masked."`
+	Run     runCmd     `cmd:"" default:"withargs" help:"Ingest files, folders, globs, addresses and buckets (the default verb)."`
+	Search  searchCmd  `cmd:"" help:"Find the nearest chunks to a question."`
+	Retry   retryCmd   `cmd:"" help:"Ingest only what failed or was deferred."`
+	Delete  deleteCmd  `cmd:"" help:"Delete documents: their chunks, originals and journal entries."`
+	Verify  verifyCmd  `cmd:"" help:"Compare the journal with the vector store: missing, stale, orphaned."`
+	Parse   parseCmd   `cmd:"" help:"Show what a file is read as."`
+	Chunk   chunkCmd   `cmd:"" help:"Show what chunks a file is cut into."`
+	Version versionCmd `cmd:"" help:"Show which build this is."`
+	Status  statusCmd  `cmd:"" help:"Show what the journal holds: totals, the last run, dead letters."`
+	Serve   serveCmd   `cmd:"" help:"Ingest again and again, and serve a status page, /metrics, /healthz and /readyz."`
+	Doctor  doctorCmd  `cmd:"" help:"Reach each upstream once, say what is wrong and how to mend it."`
+	Config  configCmd  `cmd:"" help:"Show what is in force and where it came from, secrets masked."`
 }
 
 // Settings are the flags of every verb. Each can come from the command line,

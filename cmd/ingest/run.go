@@ -19,46 +19,114 @@ import (
 )
 
 type runCmd struct {
-	Paths []string `arg:"" name:"path" help:"Files, folders and globs (quote them; ** crosses folders)."`
+	Paths []string `arg:"" name:"path" help:"Files, folders, globs (quote them; ** crosses folders), @FILE with a list of them, http(s):// and s3://bucket/prefix addresses, - for the standard input."`
 
-	IDPrefix     string            `name:"id-prefix" env:"PENSTOCK_ID_PREFIX" placeholder:"PREFIX" help:"Put before each document's id, with a slash between."`
+	IngestFlags
+
+	IDPrefix   string `name:"id-prefix" env:"PENSTOCK_ID_PREFIX" placeholder:"PREFIX" help:"Put before each document's id, with a slash between."`
+	StdinName  string `default:"stdin" env:"PENSTOCK_STDIN_NAME" placeholder:"NAME" help:"Id of what the standard input says, also used to find its format (${default})."`
+	DryRun     bool   `help:"List documents, chunks and tokens; call nothing, write nothing."`
+	Prune      bool   `env:"PENSTOCK_PRUNE" help:"Delete documents that are gone from the folders, globs and prefixes given."`
+	PruneLimit int    `default:"20" env:"PENSTOCK_PRUNE_LIMIT" placeholder:"N" help:"Prune nothing if more documents than that are gone; -1 for no limit (${default})."`
+}
+
+// IngestFlags are those of every verb that ingests.
+type IngestFlags struct {
 	Meta         map[string]string `env:"PENSTOCK_META" placeholder:"KEY=VALUE" help:"Keep on each chunk; 'search --where' can ask for it."`
-	ChunkTokens  int               `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" help:"Largest chunk in tokens. Default: 256."`
-	ChunkOverlap int               `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" help:"Tokens that a chunk shares with the one before; -1 for none. Default: an eighth of the chunk."`
-	MaxSize      int64             `env:"PENSTOCK_MAX_SIZE" placeholder:"BYTES" help:"Largest document that is read whole. Default: 100 MB."`
-	MaxPause     time.Duration     `default:"30s" env:"PENSTOCK_MAX_PAUSE" help:"Longest rate limit to wait out (${default})."`
-	DryRun       bool              `help:"List documents, chunks and tokens; call nothing, write nothing."`
-	Strict       bool              `env:"PENSTOCK_STRICT" help:"Exit with 65 for old dead letters as well."`
+	ChunkFlags   `embed:""`
+	MaxPause     time.Duration `default:"30s" env:"PENSTOCK_MAX_PAUSE" help:"Longest rate limit to wait out (${default})."`
+	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Most requests a second to the embedding model. Default: as many as it takes."`
+	AllowPrivate bool          `env:"PENSTOCK_ALLOW_PRIVATE" help:"Read http(s):// addresses of private networks and this machine too."`
+	MaxDownload  int64         `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" help:"Largest document from an http(s):// address. Default: 1 GB."`
+	Strict       bool          `env:"PENSTOCK_STRICT" help:"Exit with 65 for old dead letters as well."`
+	SkipExitCode int           `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" help:"Exit with this code, 99 for Airflow, when there was nothing to do. Default: 0."`
+}
+
+// ChunkFlags say what a document becomes.
+type ChunkFlags struct {
+	ChunkTokens  int   `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" help:"Largest chunk in tokens. Default: 256."`
+	ChunkOverlap int   `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" help:"Tokens that a chunk shares with the one before; -1 for none. Default: an eighth of the chunk."`
+	MaxSize      int64 `env:"PENSTOCK_MAX_SIZE" placeholder:"BYTES" help:"Largest document that is read whole. Default: 100 MB."`
 }
 
 // Run ingests.
 func (c *runCmd) Run(ctx context.Context, a *app) error {
-	inputs, err := source.Files(c.Paths, source.Options{Prefix: c.IDPrefix, Exclude: []string{a.settings.State}})
+	inputs, err := c.inputs(a)
 	if err != nil {
 		return usage(err)
 	}
-	config, err := c.pipeline(ctx, a)
+	p, show, err := c.open(ctx, a, c.DryRun)
 	if err != nil {
 		return err
 	}
-	show := newDisplay(a)
-	config.Report = show.document
-	p, err := pipeline.New(config)
-	if err != nil {
-		return configuration(err)
-	}
-	summary, err := p.Run(ctx, inputs.All(ctx))
+	census := inputs.Census()
+	summary, err := p.Run(ctx, census.All(ctx))
 	show.summary(summary)
+	if err = c.verdict(summary, err); c.Prune && !c.DryRun && summary.Stopped == nil {
+		err = worse(err, c.prune(ctx, a, p, census))
+	}
+	return err
+}
+
+// pipeline is what a run is made of.
+func (c *runCmd) pipeline(ctx context.Context, a *app) (pipeline.Config, error) {
+	return c.config(ctx, a, c.DryRun)
+}
+
+// inputs makes what the user named ready to be listed.
+func (c *runCmd) inputs(a *app) (*source.Inputs, error) {
+	options := c.sources(a)
+	options.Prefix, options.StdinName = c.IDPrefix, c.StdinName
+	return source.Find(c.Paths, options)
+}
+
+// sources says how documents are reached.
+func (c *IngestFlags) sources(a *app) source.Options {
+	s := a.settings
+	return source.Options{
+		Exclude: []string{s.State}, Stdin: a.stdin,
+		Objects: a.sourceObjects, ExcludeObjects: []string{s.S3Bucket + "/" + s.S3Prefix + "originals/"},
+		AllowPrivate: c.AllowPrivate, MaxDownload: c.MaxDownload, Timeout: s.Timeout,
+	}
+}
+
+// prune deletes what is gone. That it refuses is a matter of the documents.
+func (c *runCmd) prune(ctx context.Context, a *app, p *pipeline.Pipeline, census *source.Census) error {
+	summary, err := p.Prune(ctx, census, c.PruneLimit)
+	if refused, ok := errors.AsType[*pipeline.PruneError](err); ok {
+		return &codedError{code: exitData, err: refused}
+	}
+	if summary.Documents > 0 {
+		newDisplay(a).summary(summary)
+	}
 	return c.verdict(summary, err)
 }
 
-func (c *runCmd) pipeline(ctx context.Context, a *app) (pipeline.Config, error) {
+// open makes the pipeline, with a display of what it does.
+func (c *IngestFlags) open(ctx context.Context, a *app, dry bool, change ...func(*pipeline.Config)) (*pipeline.Pipeline, *display, error) {
+	config, err := c.config(ctx, a, dry)
+	if err != nil {
+		return nil, nil, err
+	}
+	show := newDisplay(a)
+	config.Report = show.document
+	for _, f := range change {
+		f(&config)
+	}
+	p, err := pipeline.New(config)
+	if err != nil {
+		return nil, nil, configuration(err)
+	}
+	return p, show, nil
+}
+
+func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Config, error) {
 	var config pipeline.Config
-	j, err := c.journal(ctx, a)
+	j, err := a.journal(ctx, dry)
 	if err != nil {
 		return config, err
 	}
-	if c.DryRun {
+	if dry {
 		err = a.openModel(&config)
 		config.Collection, config.Destination = a.settings.Collection, a.destination()
 	} else {
@@ -67,22 +135,30 @@ func (c *runCmd) pipeline(ctx context.Context, a *app) (pipeline.Config, error) 
 	if err != nil {
 		return config, err
 	}
-	parsers := parse.New(parse.Limits{MaxSize: c.MaxSize})
-	a.later(parsers.Close)
-	config.Journal, config.Parsers = j, parsers
-	config.Meta, config.MaxPause, config.DryRun = c.Meta, c.MaxPause, c.DryRun
-	config.Chunks = chunk.Config{Tokens: c.ChunkTokens, Overlap: c.ChunkOverlap, Count: config.Chunks.Count}
+	config.Journal, config.Parsers = j, c.parsers(a)
+	config.Meta, config.MaxPause, config.Rate, config.DryRun = c.Meta, c.MaxPause, c.Rate, dry
+	config.Chunks = c.chunks(config.Chunks.Count)
 	return config, nil
 }
 
+func (c *ChunkFlags) parsers(a *app) *parse.Registry {
+	parsers := parse.New(parse.Limits{MaxSize: c.MaxSize})
+	a.later(parsers.Close)
+	return parsers
+}
+
+func (c *ChunkFlags) chunks(count func(string) int) chunk.Config {
+	return chunk.Config{Tokens: c.ChunkTokens, Overlap: c.ChunkOverlap, Count: count}
+}
+
 // journal opens the journal; a dry run only looks at one that exists.
-func (c *runCmd) journal(ctx context.Context, a *app) (*journal.Journal, error) {
+func (a *app) journal(ctx context.Context, dry bool) (*journal.Journal, error) {
 	open := journal.Open
-	if c.DryRun {
+	if dry {
 		open = journal.OpenReadOnly
 	}
 	j, err := open(ctx, a.settings.State)
-	if c.DryRun && errors.Is(err, fs.ErrNotExist) {
+	if dry && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
@@ -93,7 +169,7 @@ func (c *runCmd) journal(ctx context.Context, a *app) (*journal.Journal, error) 
 }
 
 // verdict turns the outcome of a run into the error that the exit code needs.
-func (c *runCmd) verdict(summary pipeline.Summary, err error) error {
+func (c *IngestFlags) verdict(summary pipeline.Summary, err error) error {
 	if stop, ok := errors.AsType[*pipeline.StopError](err); ok {
 		return &codedError{code: stopCode(stop)} // the summary has said it
 	}
@@ -101,10 +177,33 @@ func (c *runCmd) verdict(summary pipeline.Summary, err error) error {
 	if c.Strict {
 		dead += summary.KnownDeadLetters
 	}
-	if err == nil && dead > 0 {
+	switch {
+	case err != nil:
+		return err
+	case dead > 0:
 		return &codedError{code: exitData}
+	case c.SkipExitCode != 0 && summary.Documents == summary.Unchanged+summary.KnownDeadLetters:
+		return &codedError{code: c.SkipExitCode, skip: true}
 	}
-	return err
+	return nil
+}
+
+// worse is the graver of two errors of one command, by their exit codes: 1,
+// then 78, 77, 75, 65. A skip holds only if there was nothing to do in either.
+func worse(one, other error) error {
+	rank := func(err error) int { return severity(exitCode(context.Background(), err)) }
+	switch {
+	case isSkip(one):
+		return other
+	case other == nil || isSkip(other) || one != nil && rank(one) > rank(other):
+		return one
+	}
+	return other
+}
+
+func isSkip(err error) bool {
+	coded, ok := errors.AsType[*codedError](err)
+	return ok && coded.skip
 }
 
 // display shows a run as it goes: a bar on a terminal, lines for what failed,
@@ -136,6 +235,9 @@ func (d *display) document(doc pipeline.Document) {
 		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain(doc.ID), plain(oneLine(doc.Reason)), doc.Stage)
 	case pipeline.WouldIngest:
 		fmt.Fprintf(d.app.stdout, "%s  %d chunks, %d tokens\n", plain(doc.ID), doc.Chunks, doc.Tokens)
+	case pipeline.Deleted, pipeline.NotFound:
+		d.step((*progressbar.ProgressBar).Clear)
+		fmt.Fprintf(d.app.stdout, "%s  %s\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain(doc.ID))
 	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter:
 	}
 }
@@ -166,13 +268,21 @@ func writeSummary(w io.Writer, indent string, s pipeline.Summary) {
 	if s.WouldIngest > 0 {
 		line("would ingest %d documents: %d chunks, %d tokens", s.WouldIngest, s.Chunks, s.Tokens)
 	}
-	line("%d documents in %s: %d ingested (%d chunks, %d embedded), %d unchanged, %d dead letters, %d deferred",
-		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged, s.DeadLetters, s.Deferred)
-	if s.KnownDeadLetters > 0 {
-		line("%d dead letters from before have not changed; 'ingest status' lists them", s.KnownDeadLetters)
+	if s.Deleted+s.NotFound > 0 {
+		line("%d documents deleted (%d chunks), %d not found, %d deferred", s.Deleted, s.Removed, s.NotFound, s.Deferred)
+	} else {
+		writeCounts(line, s)
 	}
 	if s.Stopped != nil {
 		line("%s", plain(oneLine(stopLine(s.Stopped))))
+	}
+}
+
+func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
+	line("%d documents in %s: %d ingested (%d chunks, %d embedded), %d unchanged, %d dead letters, %d deferred",
+		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged, s.DeadLetters, s.Deferred)
+	if s.KnownDeadLetters > 0 {
+		line("%d dead letters from before have not changed; 'ingest status' lists them, 'ingest retry' tries them again", s.KnownDeadLetters)
 	}
 }
 

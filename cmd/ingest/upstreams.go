@@ -9,12 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/vectorstore"
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
@@ -76,6 +79,17 @@ func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
 		config.Objects, config.CreateBucket = store, true
 		return nil
 	}
+	client, err := a.newS3(ctx)
+	if err != nil {
+		return err
+	}
+	config.Objects = client
+	return nil
+}
+
+// newS3 makes a client of the configured endpoint, or of AWS without one.
+func (a *app) newS3(ctx context.Context) (*s3.Client, error) {
+	s := a.settings
 	endpoint := s.S3Endpoint
 	if endpoint == awsItself {
 		endpoint = ""
@@ -85,11 +99,13 @@ func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
 		CallTimeout: s.Timeout, HeaderTimeout: s.Timeout, IdleTimeout: s.Timeout,
 	})
 	if err != nil {
-		return configuration(fmt.Errorf("--s3-endpoint: %w", err))
+		return nil, configuration(fmt.Errorf("--s3-endpoint: %w", err))
 	}
-	config.Objects = client
-	return nil
+	return client, nil
 }
+
+// sourceObjects is the object store of s3:// inputs.
+func (a *app) sourceObjects(ctx context.Context) (source.ObjectReader, error) { return a.newS3(ctx) }
 
 func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
 	s := a.settings

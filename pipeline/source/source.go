@@ -1,7 +1,8 @@
 // Package source finds the documents that an ingest run looks at.
 //
-// [Files] takes what a user types, files, folders and globs, and yields one
-// [Item] a document, lazily and in a stable order. An Item's ID is the
+// [Find] takes what a user types, files, folders and globs, lists of these,
+// addresses, buckets and the standard input, and yields one [Item] a document,
+// lazily and in a stable order. An Item's ID is the
 // document's identity: it is part of every chunk id, so the same input gives
 // the same ids on any machine and under any working directory.
 //
@@ -15,6 +16,10 @@
 //	docs/guide/*.md  → guide/start.md            (a glob's fixed folder)
 //	docs/a.md        → docs/a.md                 (a file's folder, as written)
 //	README.md, .     → README.md, docs/a.md      (the working folder has no name)
+//	@list.txt        → each line's path as written, without "./", "../" or a leading slash
+//	-                → the name that Options.StdinName gives it
+//	s3://b/docs      → s3://b/docs/a.md          (the bucket's name and the key)
+//	https://u:p@h/x  → https://h/x               (without userinfo, fragment and signature)
 //
 // Two inputs that would give one ID to two files are refused with
 // [*CollisionError] before anything is read; Options.Prefix tells them apart.
@@ -23,10 +28,22 @@
 //
 // Inside a folder or a glob, names that begin with a dot, symbolic links and
 // everything that is not a regular file. A link, or a dotted name, that is
-// itself given as an input is followed.
+// itself given as an input is followed. In a bucket, keys that end with a slash
+// and those of Options.ExcludeObjects.
+//
+// # Addresses
+//
+// What an http or https address says is read up to Options.MaxDownload. Loopback,
+// private, link-local and other addresses that are not public are refused
+// unless Options.AllowPrivate is set: after the name is resolved, when the
+// connection is made, for each redirect again. Content from a bucket or an
+// address is spooled to a temporary file that has no name, so that it is gone
+// with the process, however that ends.
 package source
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,10 +55,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/penstock-go/penstock/objectstore"
 )
 
 // Item is one document that was found. It holds no open file.
@@ -92,13 +112,48 @@ func (e *AwayError) Error() string { return e.Err.Error() + "; run again later" 
 // Unwrap gives the cause.
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// Options change what [Files] finds. The zero value is the default.
+// TooLargeError says that a document was not read to its end.
+type TooLargeError struct{ Limit int64 }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("it is larger than %d bytes, the most that is downloaded", e.Limit)
+}
+
+// Options change what [Find] finds. The zero value is the default.
 type Options struct {
 	// Prefix is put before each ID, with a slash between.
 	Prefix string
 	// Exclude lists folders, by path, that are never entered: the state
 	// folder of the run itself.
 	Exclude []string
+
+	// Stdin is what the input "-" reads, and "@-" takes a list from.
+	// StdinName is its ID, and helps to choose its format. Default: "stdin".
+	Stdin     io.Reader
+	StdinName string
+
+	// Objects opens the object store that s3:// inputs are read from, through
+	// ObjectGuard. It is called once, if there is such an input.
+	Objects     func(ctx context.Context) (ObjectReader, error)
+	ObjectGuard objectstore.Guard
+	// ExcludeObjects lists what is not read, each as bucket/prefix: the
+	// originals that the run itself keeps.
+	ExcludeObjects []string
+
+	// AllowPrivate lets addresses of loopback and private networks be read, and
+	// proxies be used.
+	AllowPrivate bool
+	// MaxDownload is the largest document that is read from an address, in
+	// bytes. Default: 1 GB.
+	MaxDownload int64
+	// Timeout is how long an address may keep silent. Default: 60 s.
+	Timeout time.Duration
+}
+
+// ObjectReader is what s3:// inputs need of an object store.
+type ObjectReader interface {
+	objectstore.ListObjectsV2API
+	objectstore.GetObjectAPI
 }
 
 // Error says that an input, or a folder below one, could not be listed. The
@@ -135,12 +190,21 @@ func (e *CollisionError) Error() string {
 
 // root is one input made ready: where to look and what to call what is found.
 type root struct {
-	input string // as the user wrote it
-	path  string // folder or file on disk
-	name  string // first part of the ids, may be empty
-	glob  string // pattern below path, or empty
-	dir   bool
-	err   error
+	input  string // as the user wrote it
+	path   string // folder or file on disk
+	name   string // first part of the ids, may be empty
+	glob   string // pattern below path, or empty
+	dir    bool
+	err    error
+	remote remote // an input that is no path, else nil
+}
+
+// remote is an input that is not on a disk.
+type remote interface {
+	key() string                    // equal for inputs that are the same
+	list(w *walker) (more bool)     // yields what is there
+	covers(location string) bool    // a listing tells whether it is there
+	again(id, location string) Item // a document that was listed before
 }
 
 // Inputs is a checked set of inputs, ready to be listed.
@@ -148,30 +212,134 @@ type Inputs struct {
 	roots   []root
 	options Options
 	exclude []string
+	web     *web
+	store   *store
 }
 
-// Files checks inputs (paths of files and folders, and globs in doublestar
-// syntax, where ** crosses folders) and makes them ready to list. The error is
-// a [*CollisionError], or an [*Error] when not one of the inputs exists.
+// Find checks inputs and makes them ready to list: paths of files and folders,
+// globs in doublestar syntax where ** crosses folders, http, https and s3
+// addresses, "-" for the standard input, and @FILE for a file that lists
+// inputs, one a line. The error is a [*CollisionError], or an [*Error] when a
+// list cannot be read or not one of the inputs exists.
+func Find(inputs []string, options Options) (*Inputs, error) {
+	in := newInputs(options)
+	var roots []root
+	for _, input := range inputs {
+		list, err := in.expand(input)
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, list...)
+	}
+	return in, in.use(roots)
+}
+
+// Files is [Find] for inputs that are all paths or globs, whatever they look
+// like.
 func Files(inputs []string, options Options) (*Inputs, error) {
-	in := &Inputs{options: options}
+	in := newInputs(options)
+	roots := make([]root, len(inputs))
+	for i, input := range inputs {
+		roots[i] = newRoot(input)
+	}
+	return in, in.use(roots)
+}
+
+func newInputs(options Options) *Inputs {
+	options.StdinName = cmp.Or(options.StdinName, "stdin")
+	options.MaxDownload = cmp.Or(options.MaxDownload, defaultMaxDownload)
+	options.Timeout = cmp.Or(options.Timeout, time.Minute)
+	in := &Inputs{options: options, web: newWeb(options), store: &store{options: options}}
 	for _, folder := range options.Exclude {
 		if absolute, err := filepath.Abs(folder); err == nil {
 			in.exclude = append(in.exclude, absolute)
 		}
 	}
-	missing := 0
-	for _, input := range inputs {
-		r := newRoot(input)
-		if r.err != nil {
-			missing++
+	return in
+}
+
+// use takes the roots unless none of them exists.
+func (in *Inputs) use(roots []root) error {
+	in.roots = roots
+	exists := func(r root) bool { return r.err == nil }
+	if len(roots) > 0 && !slices.ContainsFunc(roots, exists) {
+		return &Error{Path: roots[0].input, Err: roots[0].err}
+	}
+	return in.dropRepeats()
+}
+
+// expand makes one input ready, or those of a list.
+func (in *Inputs) expand(input string) ([]root, error) {
+	name, isList := strings.CutPrefix(input, "@")
+	if !isList {
+		return []root{in.one(input)}, nil
+	}
+	lines, err := in.readList(name)
+	if err != nil {
+		return nil, &Error{Path: input, Err: err}
+	}
+	roots := make([]root, len(lines))
+	for i, line := range lines {
+		roots[i] = in.one(line)
+		roots[i].asWritten()
+	}
+	return roots, nil
+}
+
+func (in *Inputs) one(input string) root {
+	switch scheme, rest, ok := strings.Cut(input, "://"); {
+	case input == "-":
+		return root{input: input, remote: &stdin{options: in.options}}
+	case ok && strings.EqualFold(scheme, "s3"):
+		return in.store.root(input, rest)
+	case ok && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")):
+		return in.web.root(input)
+	}
+	return newRoot(input)
+}
+
+// readList reads the lines of a list. Empty ones are left out.
+func (in *Inputs) readList(name string) ([]string, error) {
+	from := in.options.Stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
 		}
-		in.roots = append(in.roots, r)
+		defer file.Close()
+		from = file
 	}
-	if missing > 0 && missing == len(in.roots) {
-		return nil, &Error{Path: in.roots[0].input, Err: in.roots[0].err}
+	if from == nil {
+		return nil, errNoStdin
 	}
-	return in, in.dropRepeats()
+	var lines []string
+	scanner := bufio.NewScanner(from)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		if line := strings.TrimSuffix(scanner.Text(), "\r"); strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines, scanner.Err()
+}
+
+// asWritten names a root by the whole of its path: the lines of one list share
+// the folder that they start from.
+func (r *root) asWritten() {
+	if r.remote != nil || r.err != nil {
+		return
+	}
+	folder := r.path
+	if !r.dir && r.glob == "" {
+		folder = filepath.Dir(r.path)
+	}
+	name := filepath.ToSlash(folder)
+	for strings.HasPrefix(name, "../") {
+		name = name[len("../"):]
+	}
+	if r.name = strings.Trim(name, "/"); r.name == "." || r.name == ".." {
+		r.name = ""
+	}
 }
 
 func newRoot(input string) root {
@@ -213,6 +381,9 @@ func (in *Inputs) dropRepeats() error {
 		if err != nil {
 			return &Error{Path: r.input, Err: err}
 		}
+		if r.remote != nil {
+			absolute = r.remote.key()
+		}
 		key, at := r.key(), place{absolute: absolute + "\x00" + r.glob, input: r.input}
 		before, known := seen[key]
 		switch {
@@ -232,7 +403,9 @@ func (in *Inputs) dropRepeats() error {
 func (r root) key() string {
 	switch {
 	case r.err != nil:
-		return "missing\x00" + r.path
+		return "missing\x00" + r.input
+	case r.remote != nil:
+		return "remote\x00" + r.remote.key()
 	case r.dir:
 		return "folder\x00" + r.name
 	case r.glob != "":
@@ -243,7 +416,15 @@ func (r root) key() string {
 
 // id joins prefix, root name and the path below the root.
 func (r root) id(below, prefix string) string {
-	return norm.NFC.String(escapeInvalid(path.Join(prefix, r.name, filepath.ToSlash(below))))
+	return identity("", path.Join(prefix, r.name, filepath.ToSlash(below)))
+}
+
+// identity is a name as an ID.
+func identity(prefix, name string) string {
+	if prefix != "" {
+		name = prefix + "/" + name
+	}
+	return norm.NFC.String(escapeInvalid(name))
 }
 
 // escapeInvalid writes each byte that is not UTF-8 as %XX: a store takes text
@@ -295,6 +476,8 @@ func (w *walker) root(r root) bool {
 	switch {
 	case r.err != nil:
 		return w.yield(Item{}, &Error{Path: r.input, Err: r.err})
+	case r.remote != nil:
+		return r.remote.list(w)
 	case r.dir || r.glob != "":
 		return w.folder(r)
 	}
@@ -385,22 +568,26 @@ func (w *walker) item(r root, below string, size int64) bool {
 	if r.dir || r.glob != "" {
 		location = filepath.Join(r.path, below)
 	}
-	id := r.id(below, w.in.options.Prefix)
-	if w.overlap {
-		before, known := w.seen[id]
-		if known && before == location {
-			return true
-		}
-		if known {
-			return w.yield(Item{}, &CollisionError{ID: id, First: before, Second: location})
-		}
-		w.seen[id] = location
-	}
 	absolute, err := filepath.Abs(location)
 	if err != nil {
 		return w.yield(Item{}, &Error{Path: location, Err: err})
 	}
-	return w.yield(fileItem(id, location, absolute, size), nil)
+	return w.emit(fileItem(r.id(below, w.in.options.Prefix), location, absolute, size))
+}
+
+// emit yields a document once, and none that has the ID of another.
+func (w *walker) emit(item Item) bool {
+	if w.overlap {
+		before, known := w.seen[item.ID]
+		if known && before == item.Location {
+			return true
+		}
+		if known {
+			return w.yield(Item{}, &CollisionError{ID: item.ID, First: before, Second: item.Location})
+		}
+		w.seen[item.ID] = item.Location
+	}
+	return w.yield(item, nil)
 }
 
 // fileItem is a document in a file; messages name the path as it was written.

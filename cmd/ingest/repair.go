@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/source"
+)
+
+type retryCmd struct {
+	IngestFlags
+}
+
+// Run tries again what failed or was deferred, and nothing else.
+func (c *retryCmd) Run(ctx context.Context, a *app) error {
+	p, show, err := c.open(ctx, a, false, func(config *pipeline.Config) { config.RetryDeadLetters = true })
+	if err != nil {
+		return err
+	}
+	places := problemPlaces(ctx, p.Journal, p.Destination)
+	summary, err := p.Run(ctx, source.Again(places, c.sources(a)))
+	show.summary(summary)
+	return c.verdict(summary, err)
+}
+
+// problemPage is how many problems are read at a time.
+const problemPage = 500
+
+// problemPlaces lists what is not complete. What the run itself changes in the
+// list lies behind the place where it reads.
+func problemPlaces(ctx context.Context, j *journal.Journal, destination string) iter.Seq2[source.Place, error] {
+	return func(yield func(source.Place, error) bool) {
+		for after := ""; ; {
+			problems, err := j.Problems(ctx, destination, after, problemPage)
+			if err != nil {
+				yield(source.Place{}, err)
+				return
+			}
+			for _, p := range problems {
+				if !yield(source.Place{ID: p.ID, Location: p.Location}, nil) {
+					return
+				}
+				after = p.ID
+			}
+			if len(problems) == 0 {
+				return
+			}
+		}
+	}
+}
+
+type deleteCmd struct {
+	Sources []string `arg:"" name:"source" help:"Ids of documents, as 'status' and 'search' show them; one that ends with a slash means all below it."`
+}
+
+// Run deletes documents: chunks, originals and journal entries.
+func (c *deleteCmd) Run(ctx context.Context, a *app) error {
+	p, show, err := new(IngestFlags).open(ctx, a, false)
+	if err != nil {
+		return err
+	}
+	ids, err := c.ids(ctx, p)
+	if err != nil {
+		return err
+	}
+	summary, err := p.Delete(ctx, ids...)
+	show.summary(summary)
+	if err == nil && summary.NotFound > 0 {
+		return &codedError{code: exitData}
+	}
+	return new(IngestFlags).verdict(summary, err)
+}
+
+// ids resolves what the user named.
+func (c *deleteCmd) ids(ctx context.Context, p *pipeline.Pipeline) ([]string, error) {
+	var ids []string
+	for _, name := range c.Sources {
+		if !strings.HasSuffix(name, "/") {
+			ids = append(ids, name)
+			continue
+		}
+		below, err := idsBelow(ctx, p.Journal, p.Destination, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(below) == 0 {
+			return nil, usage(fmt.Errorf("the journal knows no document below %q", name))
+		}
+		ids = append(ids, below...)
+	}
+	return ids, nil
+}
+
+// idsBelow lists the documents whose ids begin with a prefix.
+func idsBelow(ctx context.Context, j *journal.Journal, destination, prefix string) ([]string, error) {
+	var ids []string
+	after := strings.TrimSuffix(prefix, "/") // sorts just before
+	for {
+		page, err := j.Documents(ctx, destination, after, problemPage)
+		if err != nil || len(page) == 0 {
+			return ids, err
+		}
+		for _, d := range page {
+			if after = d.ID; strings.HasPrefix(d.ID, prefix) {
+				ids = append(ids, d.ID)
+			} else if d.ID > prefix {
+				return ids, nil
+			}
+		}
+	}
+}
+
+type verifyCmd struct {
+	Repair bool `help:"Mend: list what is missing for 'retry', delete what is stale or orphaned, note what the journal has lost."`
+}
+
+// Run compares the journal with the vector store.
+func (c *verifyCmd) Run(ctx context.Context, a *app) error {
+	p, _, err := new(IngestFlags).open(ctx, a, false)
+	if err != nil {
+		return err
+	}
+	result, err := p.Verify(ctx, c.Repair, func(f pipeline.Fault) { a.printFault(f) })
+	if err != nil {
+		return err
+	}
+	a.printVerification(result)
+	switch {
+	case !result.Consistent():
+		return &codedError{code: exitData}
+	case result.Missing > 0:
+		return &codedError{code: exitTemporary}
+	}
+	return nil
+}
+
+func (a *app) printFault(f pipeline.Fault) {
+	if a.settings.JSON {
+		a.printJSON(f)
+		return
+	}
+	mended := ""
+	if f.Mended {
+		mended = ", mended"
+	}
+	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plain(f.ID), f.Rows, mended)
+}
+
+func (a *app) printVerification(v pipeline.Verification) {
+	if a.settings.JSON {
+		a.printJSON(map[string]pipeline.Verification{"summary": v})
+		return
+	}
+	fmt.Fprintf(a.stdout, "%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d mended\n",
+		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Mended)
+	if v.Missing > 0 && v.Mended > 0 {
+		fmt.Fprintln(a.stdout, "'ingest retry' ingests again what is missing")
+	}
+}

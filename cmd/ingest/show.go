@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline/chunk"
+	"github.com/penstock-go/penstock/pipeline/parse"
+)
+
+type parseCmd struct {
+	File string `arg:"" help:"The file to read."`
+	ChunkFlags
+}
+
+// Run shows the blocks that a file is read as.
+func (c *parseCmd) Run(ctx context.Context, a *app) error {
+	return c.read(a, c.File, func(parsers *parse.Registry, in parse.Input) error {
+		for block, err := range parsers.Blocks(ctx, in) {
+			if err != nil {
+				return err
+			}
+			a.printBlock(block)
+		}
+		return nil
+	})
+}
+
+// read hands an open file to those who show what becomes of it.
+func (c *ChunkFlags) read(a *app, name string, show func(*parse.Registry, parse.Input) error) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return usage(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	err = show(c.parsers(a), parse.Input{Name: name, Content: file, Size: info.Size()})
+	if err != nil {
+		return &codedError{code: exitData, err: err}
+	}
+	return nil
+}
+
+func (a *app) printBlock(b parse.Block) {
+	if a.settings.JSON {
+		a.printJSON(b)
+		return
+	}
+	kind := b.Kind.String()
+	if b.Level > 0 {
+		kind += fmt.Sprintf(" %d", b.Level)
+	}
+	for label, n := range map[string]int{"page": b.Page, "row": b.Row} {
+		if n > 0 {
+			kind += fmt.Sprintf(", %s %d", label, n)
+		}
+	}
+	for _, label := range []string{b.Section, b.Lang} {
+		if label != "" {
+			kind += ", " + label
+		}
+	}
+	fmt.Fprintf(a.stdout, "[%s]\n", plain(kind))
+	if b.Header != "" {
+		fmt.Fprintf(a.stdout, "  %s\n", plain(b.Header))
+	}
+	a.printIndented(b.Text)
+}
+
+func (a *app) printIndented(text string) {
+	for line := range strings.SplitSeq(strings.TrimRight(plain(text), "\n"), "\n") {
+		fmt.Fprintf(a.stdout, "  %s\n", line)
+	}
+}
+
+type chunkCmd struct {
+	File string `arg:"" help:"The file to read."`
+	ChunkFlags
+}
+
+// Run shows the chunks that a file is cut into.
+func (c *chunkCmd) Run(ctx context.Context, a *app) error {
+	chunker, err := chunk.New(c.chunks(staticmodel.New().Tokens))
+	if err != nil {
+		return configuration(err)
+	}
+	return c.read(a, c.File, func(parsers *parse.Registry, in parse.Input) error {
+		for piece, err := range chunker.Chunks(parsers.Blocks(ctx, in)) {
+			if err != nil {
+				return err
+			}
+			a.printChunk(piece)
+		}
+		return nil
+	})
+}
+
+func (a *app) printChunk(c chunk.Chunk) {
+	if a.settings.JSON {
+		a.printJSON(c)
+		return
+	}
+	place := ""
+	if c.Page > 0 {
+		place = fmt.Sprintf(", page %d", c.Page)
+	}
+	fmt.Fprintf(a.stdout, "%d  (%d tokens%s)  %s\n", c.Ordinal, c.Tokens, place, plain(c.Heading))
+	a.printIndented(c.Text)
+}
+
+type versionCmd struct{}
+
+// Run prints which build this is.
+func (versionCmd) Run(a *app) error {
+	version, revision := "unknown", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = s.Value
+			}
+		}
+	}
+	if a.settings.JSON {
+		a.printJSON(map[string]string{"version": version, "revision": revision, "model": staticmodel.Name})
+		return nil
+	}
+	fmt.Fprintln(a.stdout, strings.TrimSpace("ingest "+version+" "+revision))
+	return nil
+}

@@ -1,0 +1,135 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"iter"
+	"net/url"
+	"path/filepath"
+	"strings"
+)
+
+// Place is a document that was found before: its ID and its Item's Location.
+type Place struct{ ID, Location string }
+
+var errOnce = errors.New("it could be read only once; give it to a run again")
+
+// Again finds documents that were found before. One that has no location yields
+// an [*Error].
+func Again(places iter.Seq2[Place, error], options Options) iter.Seq2[Item, error] {
+	in := newInputs(options)
+	return func(yield func(Item, error) bool) {
+		for place, err := range places {
+			item := Item{}
+			if err == nil {
+				item, err = in.again(place)
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
+}
+
+func (in *Inputs) again(place Place) (Item, error) {
+	switch scheme, rest, ok := strings.Cut(place.Location, "://"); {
+	case place.Location == "":
+		return Item{}, &Error{Path: place.ID, Err: errOnce}
+	case ok && scheme == "s3":
+		bucket, _, _ := strings.Cut(rest, "/")
+		return (&objects{store: in.store, bucket: bucket}).again(place.ID, place.Location), nil
+	case ok && (scheme == "http" || scheme == "https"):
+		address, err := url.Parse(place.Location)
+		if err != nil {
+			return Item{}, &Error{Path: place.ID, Err: err}
+		}
+		return (&page{web: in.web, address: address}).again(place.ID, place.Location), nil
+	}
+	return fileItem(place.ID, place.Location, place.Location, -1), nil
+}
+
+// Census watches a listing, so that afterwards it is known which documents of
+// an earlier one are gone. It holds 16 bytes a document.
+type Census struct {
+	in     *Inputs
+	seen   map[[16]byte]struct{}
+	found  []int // by root
+	Errors int   // what could not be listed
+}
+
+// Census makes one.
+func (in *Inputs) Census() *Census {
+	return &Census{in: in, seen: map[[16]byte]struct{}{}, found: make([]int, len(in.roots))}
+}
+
+// All is [Inputs.All], watched. It must be read to its end.
+func (c *Census) All(ctx context.Context) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		for item, err := range c.in.All(ctx) {
+			c.note(item, err)
+			if !yield(item, err) {
+				c.Errors++ // nothing is known of the rest
+				return
+			}
+		}
+	}
+}
+
+func (c *Census) note(item Item, err error) {
+	if err != nil {
+		c.Errors++
+		return
+	}
+	c.seen[short(item.ID)] = struct{}{}
+	for i, r := range c.in.roots {
+		if r.covers(item.Location) {
+			c.found[i]++
+		}
+	}
+}
+
+// Gone reports whether a document that was read from a location is no longer
+// there: the location belongs to an input, and the listing had no such document.
+// empty names that input when the listing had nothing of it at all.
+func (c *Census) Gone(id, location string) (gone bool, empty string) {
+	if _, there := c.seen[short(id)]; there {
+		return false, ""
+	}
+	for i, r := range c.in.roots {
+		if r.covers(location) {
+			if gone = true; c.found[i] > 0 {
+				return true, ""
+			}
+			empty = r.input
+		}
+	}
+	return gone, empty
+}
+
+// covers reports whether a listing of the root tells whether a location is
+// there. A single file is no listing.
+func (r root) covers(location string) bool {
+	switch {
+	case location == "" || r.err != nil:
+		return false
+	case r.remote != nil:
+		return r.remote.covers(location)
+	case !r.dir && r.glob == "":
+		return false
+	}
+	absolute, err := filepath.Abs(r.path)
+	if err != nil {
+		return false
+	}
+	below, err := filepath.Rel(absolute, location)
+	if err != nil || !filepath.IsLocal(below) {
+		return false
+	}
+	return r.glob == "" || matches(r.glob, below)
+}
+
+func short(id string) [16]byte {
+	sum := sha256.Sum256([]byte(id))
+	return [16]byte(sum[:16])
+}

@@ -1,0 +1,110 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+)
+
+const (
+	// spoolBytes is the size up to which content that comes as a stream is held
+	// in memory.
+	spoolBytes         = 4 << 20
+	defaultMaxDownload = 1 << 30
+)
+
+// spooled is content that came as a stream.
+type spooled struct {
+	io.ReaderAt
+	size    int64
+	version string
+	file    *os.File // nil when it is in memory
+}
+
+func (s *spooled) Size() int64     { return s.size }
+func (s *spooled) Version() string { return s.version }
+
+func (s *spooled) Close() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Close()
+}
+
+// spool reads a stream to its end, at most limit bytes; limit ≤ 0 is none. The
+// error is a [*TooLargeError], the stream's own, or a [*diskError].
+func spool(from io.Reader, limit int64) (*spooled, error) {
+	if limit > 0 {
+		from = io.LimitReader(from, limit+1)
+	}
+	var head bytes.Buffer
+	n, err := io.CopyN(&head, from, spoolBytes)
+	if errors.Is(err, io.EOF) {
+		if limit > 0 && n > limit {
+			return nil, &TooLargeError{Limit: limit}
+		}
+		return &spooled{ReaderAt: bytes.NewReader(head.Bytes()), size: n}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return spoolFile(io.MultiReader(&head, from), limit)
+}
+
+// diskError says that there was no room for a temporary file.
+type diskError struct{ error }
+
+func (e *diskError) Unwrap() error { return e.error }
+
+// diskWriter marks the errors of writing, to tell them from those of reading.
+type diskWriter struct{ *os.File }
+
+func (w diskWriter) Write(p []byte) (int, error) {
+	n, err := w.File.Write(p)
+	if err != nil {
+		err = &diskError{err}
+	}
+	return n, err
+}
+
+func spoolFile(from io.Reader, limit int64) (*spooled, error) {
+	file, err := os.CreateTemp("", "penstock-spool-*")
+	if err != nil {
+		return nil, &diskError{err}
+	}
+	// Without its name the file is gone when the process is.
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, errors.Join(&diskError{err}, file.Close())
+	}
+	n, err := io.Copy(diskWriter{file}, from)
+	if err == nil && limit > 0 && n > limit {
+		err = &TooLargeError{Limit: limit}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &spooled{ReaderAt: file, size: n, file: file}, nil
+}
+
+var errNoStdin = errors.New("there is no standard input")
+
+// stdin is the input "-": one document that can be read once.
+type stdin struct{ options Options }
+
+func (s *stdin) key() string             { return "-" }
+func (s *stdin) covers(string) bool      { return false }
+func (s *stdin) again(id, _ string) Item { return s.item(id) }
+func (s *stdin) list(w *walker) (more bool) {
+	return w.emit(s.item(identity(s.options.Prefix, s.options.StdinName)))
+}
+
+func (s *stdin) item(id string) Item {
+	return Item{ID: id, Size: -1, Open: func(context.Context) (Content, error) {
+		if s.options.Stdin == nil {
+			return nil, errNoStdin
+		}
+		return spool(s.options.Stdin, 0)
+	}}
+}

@@ -1,0 +1,157 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+// store is the object store that s3 addresses are read from.
+type store struct {
+	options Options
+
+	mu     sync.Mutex
+	reader ObjectReader // once it is open
+}
+
+func (s *store) open(ctx context.Context) (ObjectReader, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reader != nil {
+		return s.reader, nil
+	}
+	if s.options.Objects == nil {
+		return nil, errors.New("no object store is configured")
+	}
+	reader, err := s.options.Objects(ctx)
+	s.reader = reader
+	return reader, err
+}
+
+// root makes an s3 address ready; rest is what follows the scheme.
+func (s *store) root(input, rest string) root {
+	bucket, prefix, _ := strings.Cut(rest, "/")
+	if bucket == "" {
+		return root{input: input, err: errors.New("an s3 address is s3://bucket/prefix")}
+	}
+	return root{input: input, remote: &objects{store: s, bucket: bucket, prefix: prefix}}
+}
+
+// objects are the documents of a bucket that are at a key or below it.
+type objects struct {
+	store          *store
+	bucket, prefix string
+}
+
+func (o *objects) key() string { return o.location(strings.TrimSuffix(o.prefix, "/")) }
+
+func (o *objects) location(key string) string { return "s3://" + o.bucket + "/" + key }
+
+// below reports whether a key is the input itself or below it: docs is not a
+// part of docs-old.
+func (o *objects) below(key string) bool {
+	folder := strings.TrimSuffix(o.prefix, "/")
+	return folder == "" || key == o.prefix || strings.HasPrefix(key, folder+"/")
+}
+
+func (o *objects) covers(location string) bool {
+	key, ok := strings.CutPrefix(location, o.location(""))
+	return ok && o.below(key)
+}
+
+func (o *objects) excluded(key string) bool {
+	if strings.HasSuffix(key, "/") {
+		return true
+	}
+	for _, place := range o.store.options.ExcludeObjects {
+		if strings.HasPrefix(o.bucket+"/"+key, place) {
+			return true
+		}
+	}
+	return false
+}
+
+// list reads the listing page by page. A page that cannot be read ends it.
+func (o *objects) list(w *walker) (more bool) {
+	reader, err := o.store.open(w.ctx)
+	if err != nil {
+		return w.yield(Item{}, &Error{Path: o.key(), Err: err})
+	}
+	in := &s3.ListObjectsV2Input{Bucket: aws.String(o.bucket), Prefix: aws.String(o.prefix)}
+	for {
+		page, err := o.store.options.ObjectGuard.ListObjectsV2(w.ctx, reader, in)
+		if err != nil {
+			return w.yield(Item{}, &StoreError{Err: fmt.Errorf("cannot list %s: %w", o.key(), err)})
+		}
+		if !o.page(w, page.Contents) {
+			return false
+		}
+		if !aws.ToBool(page.IsTruncated) {
+			return true
+		}
+		in.ContinuationToken = page.NextContinuationToken
+	}
+}
+
+func (o *objects) page(w *walker, list []types.Object) (more bool) {
+	for _, object := range list {
+		key := aws.ToString(object.Key)
+		if !o.below(key) || o.excluded(key) {
+			continue
+		}
+		item := o.item(identity(o.store.options.Prefix, o.location(key)), key)
+		item.Size = aws.ToInt64(object.Size)
+		version := versionOf(aws.ToString(object.ETag), item.Size)
+		item.Version = func(context.Context) string { return version }
+		if !w.emit(item) {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *objects) again(id, location string) Item {
+	return o.item(id, strings.TrimPrefix(location, o.location("")))
+}
+
+func (o *objects) item(id, key string) Item {
+	open := func(ctx context.Context) (Content, error) { return o.read(ctx, key) }
+	return Item{ID: id, Location: o.location(key), Size: -1, Upstream: "s3", Open: open}
+}
+
+func (o *objects) read(ctx context.Context, key string) (Content, error) {
+	reader, err := o.store.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := o.store.options.ObjectGuard.GetObject(ctx, reader, &s3.GetObjectInput{Bucket: aws.String(o.bucket), Key: aws.String(key)})
+	if err != nil {
+		return nil, &StoreError{Err: err}
+	}
+	content, err := spool(answer.Body, 0)
+	if closing := answer.Body.Close(); err == nil {
+		err = closing
+	}
+	if _, disk := errors.AsType[*diskError](err); disk {
+		return nil, err
+	}
+	if err != nil {
+		return nil, &StoreError{Err: err}
+	}
+	content.version = versionOf(aws.ToString(answer.ETag), content.size)
+	return content, nil
+}
+
+// versionOf names a content by its ETag and size, "" without an ETag.
+func versionOf(etag string, size int64) string {
+	if etag == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d", etag, size)
+}

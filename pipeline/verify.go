@@ -1,0 +1,419 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/vectorstore"
+)
+
+// The faults that Verify finds.
+const (
+	// FaultMissing: the journal says that a document is complete, and the store
+	// lacks some of its rows.
+	FaultMissing = "missing"
+	// FaultStale: the store holds rows of another version beside it.
+	FaultStale = "stale"
+	// FaultOrphaned: the store holds rows of a document that is not complete and
+	// that nothing in the journal speaks of.
+	FaultOrphaned = "orphaned"
+	// FaultUnknown: the store holds a complete document that the journal, which
+	// may have been lost, does not know.
+	FaultUnknown = "unknown"
+)
+
+// Fault is one disagreement between journal and store.
+type Fault struct {
+	ID   string `json:"document"`
+	Kind string `json:"fault"`
+	Rows int    `json:"rows"` // that are missing, stale, orphaned or unknown
+	// Mended says that Verify has put it right, as far as it could: a missing
+	// document waits for the next retry.
+	Mended bool `json:"mended"`
+}
+
+// Verification counts what Verify found.
+type Verification struct {
+	Destination string `json:"destination"`
+	Documents   int    `json:"documents"` // that the journal calls complete
+	Rows        int    `json:"rows"`      // in the store
+	Missing     int    `json:"missing"`   // documents with each fault
+	Stale       int    `json:"stale"`
+	Orphaned    int    `json:"orphaned"`
+	Unknown     int    `json:"unknown"`
+	Mended      int    `json:"mended"`
+}
+
+// Consistent reports whether journal and store agree, or do so now.
+func (v Verification) Consistent() bool {
+	return v.Missing+v.Stale+v.Orphaned+v.Unknown == v.Mended
+}
+
+func (v *Verification) add(f Fault) {
+	switch f.Kind {
+	case FaultMissing:
+		v.Missing++
+	case FaultStale:
+		v.Stale++
+	case FaultOrphaned:
+		v.Orphaned++
+	case FaultUnknown:
+		v.Unknown++
+	}
+	if f.Mended {
+		v.Mended++
+	}
+}
+
+// Verify compares the journal with the vector store and reports each fault. The
+// rows of many documents are read at a time, at Strong consistency.
+//
+// With repair, a document that misses rows is put on the list that a retry works
+// off, rows that are stale or orphaned are deleted by primary key, and a complete
+// document that the journal does not know is noted there, so that a lost journal
+// comes back. The errors are those of [Pipeline.Run].
+func (p *Pipeline) Verify(ctx context.Context, repair bool, report func(Fault)) (Verification, error) {
+	if err := p.checkRun(); err != nil {
+		return Verification{}, err
+	}
+	r := newRun(ctx, p)
+	defer r.cancel(errStopped)
+	v := &verifier{run: r, repair: repair, report: report, result: Verification{Destination: p.Destination}}
+	err := v.all()
+	if stop := r.end.reason(); stop != nil {
+		return v.result, stop
+	}
+	return v.result, err
+}
+
+// verifier is one Verify.
+type verifier struct {
+	*run
+	repair bool
+	report func(Fault)
+	result Verification
+}
+
+func (v *verifier) all() error {
+	found, err := v.check.collection()
+	if err != nil {
+		return err
+	}
+	var batch []journal.Document
+	for d, err := range v.complete(v.ctx) {
+		if err != nil {
+			return err
+		}
+		if batch = append(batch, d); len(batch) < verifyDocuments {
+			continue
+		}
+		if err := v.known(batch, found != nil); err != nil {
+			return err
+		}
+		batch = batch[:0]
+	}
+	if err := v.known(batch, found != nil); err != nil || found == nil {
+		return err
+	}
+	return v.strangers()
+}
+
+// verifyDocuments is how many documents are compared with one read.
+const verifyDocuments = 200
+
+// complete lists the complete documents of the journal, page by page.
+func (p *Pipeline) complete(ctx context.Context) iter.Seq2[journal.Document, error] {
+	return func(yield func(journal.Document, error) bool) {
+		for after := ""; ; {
+			page, err := p.Journal.Documents(ctx, p.Destination, after, 1000)
+			if err != nil {
+				yield(journal.Document{}, err)
+				return
+			}
+			for _, d := range page {
+				if !yield(d, nil) {
+					return
+				}
+				after = d.ID
+			}
+			if len(page) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// state is what the store holds of one document.
+type state struct {
+	rows []rows.Row
+	mark *rows.Row // nil without exactly one mark
+}
+
+func newState(list []rows.Row) state {
+	s := state{rows: list}
+	marks := 0
+	for i := range list {
+		if list[i].IsMark() {
+			marks++
+			s.mark = &list[i]
+		}
+	}
+	if marks != 1 {
+		s.mark = nil
+	}
+	return s
+}
+
+// split tells the rows that can belong to a version from those that cannot,
+// and says how many the version lacks. Two rows for one place cannot be told
+// apart: neither counts as there.
+func (s state) split(sha, policy string, chunks int) (missing int, stale []string) {
+	places := map[int]int{}
+	for _, row := range s.rows {
+		switch {
+		case row.Policy != policy, row.Ordinal >= chunks, row.IsMark() != (row.Ordinal == chunks-1),
+			row.IsMark() && (row.SHA != sha || row.Chunks != chunks):
+			stale = append(stale, row.ID)
+		default:
+			places[row.Ordinal]++
+		}
+	}
+	for ordinal := range chunks {
+		if places[ordinal] != 1 {
+			missing++
+		}
+	}
+	return missing, stale
+}
+
+var stateFields = []string{rows.ID, rows.Doc, rows.Source, rows.Ordinal, rows.Chunks, rows.SHA, rows.Policy}
+
+// read gives the rows of documents by the hash of their id.
+func (v *verifier) read(hashes []string) (map[string][]rows.Row, error) {
+	list, err := v.query(vectorstore.In(rows.Doc, hashes), stateFields)
+	byDoc := map[string][]rows.Row{}
+	for _, row := range list {
+		byDoc[row.Doc] = append(byDoc[row.Doc], row)
+	}
+	return byDoc, err
+}
+
+// known compares documents of the journal with the store.
+func (v *verifier) known(batch []journal.Document, stored bool) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	hashes := make([]string, len(batch))
+	for i, d := range batch {
+		hashes[i] = rows.DocumentHash(d.ID)
+	}
+	byDoc := map[string][]rows.Row{}
+	if stored {
+		var err error
+		if byDoc, err = v.read(hashes); err != nil {
+			return err
+		}
+	}
+	for i, d := range batch {
+		v.result.Documents++
+		missing, stale := newState(byDoc[hashes[i]]).split(d.SHA, d.Policy, d.Chunks)
+		if err := v.document(d, missing, stale); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) document(d journal.Document, missing int, stale []string) error {
+	if missing > 0 { // the run that mends it finds what is stale as well
+		return v.fault(Fault{ID: d.ID, Kind: FaultMissing, Rows: missing}, func() error { return v.requeue(d, missing) })
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	return v.fault(Fault{ID: d.ID, Kind: FaultStale, Rows: len(stale)}, func() error { return v.deleteByKeys(stale) })
+}
+
+// requeue has a document ingested again by the next retry.
+func (v *verifier) requeue(d journal.Document, missing int) error {
+	ctx := context.WithoutCancel(v.ctx)
+	if err := v.Journal.Forget(ctx, v.Destination, d.ID); err != nil {
+		return err
+	}
+	return v.Journal.Fail(ctx, v.Destination, journal.Problem{
+		ID: d.ID, SHA: d.SHA, Policy: d.Policy, Status: journal.Deferred, Stage: "verify", Kind: FaultMissing,
+		Reason: fmt.Sprintf("the vector store lacks %d of its %d chunks", missing, d.Chunks), At: time.Now(), Location: d.Location,
+	})
+}
+
+// fault mends a fault, if that is asked for, and reports it.
+func (v *verifier) fault(f Fault, mend func() error) error {
+	if v.repair {
+		if err := mend(); err != nil {
+			return err
+		}
+		f.Mended = true
+	}
+	v.result.add(f)
+	v.report(f)
+	return nil
+}
+
+// strangers looks at every row for documents that the journal does not know.
+func (v *verifier) strangers() error {
+	unknown := map[string]string{} // ids by hash
+	known := map[hash]bool{}
+	for row, err := range v.scan() {
+		if err != nil {
+			return err
+		}
+		v.result.Rows++
+		if known[hashed(row.Doc)] || unknown[row.Doc] != "" {
+			continue
+		}
+		there, err := v.speaksOf(row.Source)
+		if err != nil {
+			return err
+		}
+		if there {
+			known[hashed(row.Doc)] = true
+			continue
+		}
+		if unknown[row.Doc] = row.Source; len(unknown) < verifyDocuments {
+			continue
+		}
+		if err := v.judge(unknown); err != nil {
+			return err
+		}
+		for hash := range unknown {
+			known[hashed(hash)] = true
+		}
+		clear(unknown)
+	}
+	return v.judge(unknown)
+}
+
+// speaksOf reports whether the journal knows a document, complete or not.
+func (v *verifier) speaksOf(id string) (bool, error) {
+	_, done, err := v.Journal.Document(v.ctx, v.Destination, id)
+	if err != nil || done {
+		return done, err
+	}
+	_, failed, err := v.Journal.Problem(v.ctx, v.Destination, id)
+	return failed, err
+}
+
+// judge reads documents that the journal does not know, now at Strong
+// consistency, and tells what is complete from what is not.
+func (v *verifier) judge(unknown map[string]string) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	hashes := make([]string, 0, len(unknown))
+	for hash := range unknown {
+		hashes = append(hashes, hash)
+	}
+	byDoc, err := v.read(hashes)
+	if err != nil {
+		return err
+	}
+	for hash, list := range byDoc {
+		if err := v.stranger(unknown[hash], newState(list)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) stranger(id string, s state) error {
+	if s.mark != nil {
+		missing, stale := s.split(s.mark.SHA, s.mark.Policy, s.mark.Chunks)
+		if missing == 0 && len(stale) == 0 {
+			adopt := func() error {
+				return v.Journal.Complete(context.WithoutCancel(v.ctx), v.Destination,
+					journal.Document{ID: id, SHA: s.mark.SHA, Policy: s.mark.Policy, Chunks: s.mark.Chunks, At: time.Now()})
+			}
+			return v.fault(Fault{ID: id, Kind: FaultUnknown, Rows: len(s.rows)}, adopt)
+		}
+	}
+	ids := make([]string, len(s.rows))
+	for i, row := range s.rows {
+		ids[i] = row.ID
+	}
+	return v.fault(Fault{ID: id, Kind: FaultOrphaned, Rows: len(ids)}, func() error { return v.deleteByKeys(ids) })
+}
+
+// scanPage is how many rows are read at a time when all are.
+const scanPage = 10_000
+
+// scan reads the documents of all rows: by the SDK's iterator where the store
+// has it, else in pages.
+func (v *verifier) scan() iter.Seq2[rows.Row, error] {
+	return func(yield func(rows.Row, error) bool) {
+		pages := v.pages
+		if store, ok := v.Vectors.(vectorstore.QueryIterable); ok {
+			pages = func(take func(client.ResultSet) bool) error { return v.iterate(store, take) }
+		}
+		more := true
+		err := pages(func(answer client.ResultSet) bool {
+			list, err := rows.Read(answer)
+			if err != nil {
+				more = yield(rows.Row{}, err)
+				return false
+			}
+			for _, row := range list {
+				if more = yield(row, nil); !more {
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil && more {
+			yield(rows.Row{}, v.blame(upstreamMilvus, "verify", err))
+		}
+	}
+}
+
+var scanFields = []string{rows.ID, rows.Doc, rows.Source}
+
+func (v *verifier) pages(take func(client.ResultSet) bool) error {
+	for offset := int64(0); ; offset += scanPage {
+		var answer client.ResultSet
+		err := v.vectors.do(v.ctx, func() (err error) {
+			answer, err = v.VectorGuard.Query(v.ctx, v.Vectors, v.Collection, nil, "", scanFields,
+				client.WithLimit(scanPage), client.WithOffset(offset))
+			return err
+		})
+		if err != nil || answer.Len() == 0 || !take(answer) {
+			return err
+		}
+	}
+}
+
+func (v *verifier) iterate(store vectorstore.QueryIterable, take func(client.ResultSet) bool) error {
+	return v.vectors.do(v.ctx, func() error {
+		it, err := v.VectorGuard.QueryIterator(v.ctx, store, client.NewQueryIteratorOption(v.Collection).
+			WithOutputFields(scanFields...).WithBatchSize(scanPage).WithExpr(rows.ID+` != ""`))
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		for {
+			answer, err := it.Next(v.ctx)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil || !take(answer) {
+				return err
+			}
+		}
+	})
+}
