@@ -97,8 +97,11 @@ func (b *Breaker) now() int64 {
 	if b.cfg.Clock == nil {
 		return int64(time.Since(b.base))
 	}
-	return int64(b.cfg.Clock.Now().Sub(b.base))
+	return min(max(int64(b.cfg.Clock.Now().Sub(b.base)), -horizon), horizon)
 }
+
+// horizon is as far as a Clock can go, so that a wait more still fits.
+const horizon = int64(100 * 365 * 24 * time.Hour)
 
 // wall dates an instant.
 func (b *Breaker) wall(at int64) time.Time { return b.base.Add(time.Duration(at)) }
@@ -160,7 +163,7 @@ func (b *Breaker) shut(w uint64) *gate {
 	if wordState(w) != Open {
 		return nil
 	}
-	if g := b.gate.Load(); g.gen == wordGen(w) && b.now() < g.until {
+	if g := b.gate.Load(); g != nil && g.gen == wordGen(w) && b.now() < g.until {
 		return g
 	}
 	return nil
@@ -250,6 +253,7 @@ func (b *Breaker) stepCopyLocked(event func(*core)) {
 			b.core = b.next
 			return
 		}
+		b.gate.Store(nil) // what was put up has not come about
 	}
 }
 
@@ -365,7 +369,7 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
 	mark, now := b.markOf(ctx), b.now()
 	var ok bool
-	b.apply(func(core *core) {
+	moved := b.step(func(core *core) {
 		core.tick(now)
 		if c.nested = core.lease(mark) >= 0; c.nested {
 			c.ticket, ok = mark, true
@@ -374,10 +378,25 @@ func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
 		c.ticket, ok = core.admit(now)
 		err = b.turnedAway(core, ok)
 	})
-	if c.ticket.probe != 0 && !c.nested {
-		c.ctx = context.WithValue(ctx, probeKey{b}, c.ticket)
+	if moved {
+		b.deliver()
 	}
-	return err
+	if c.ticket.probe == 0 || c.nested {
+		return err
+	}
+	if moved && !b.begin(c) {
+		return b.admit(ctx, c)
+	}
+	c.ctx = context.WithValue(ctx, probeKey{b}, c.ticket)
+	return nil
+}
+
+// begin starts the lease of a probe whose goroutine has told the observers of
+// half-open first. They may have taken so long that the slot was given away.
+func (b *Breaker) begin(c *call) (begun bool) {
+	now := b.now()
+	b.apply(func(core *core) { begun = core.renew(c.ticket, now) })
+	return begun
 }
 
 func (b *Breaker) turnedAway(c *core, ok bool) error {

@@ -3,6 +3,7 @@ package resilience
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 )
 
@@ -67,6 +68,10 @@ func (b *Breaker) Allow(ctx context.Context) (*Permit, error) {
 	if err := b.enter(ctx, &p.call); err != nil {
 		return nil, err
 	}
+	if p.call.tracked {
+		watch := runtime.AddCleanup(p, func(b *Breaker) { b.totals.add(statEnded) }, b)
+		p.watch = &watch
+	}
 	return p, nil
 }
 
@@ -74,6 +79,18 @@ func (b *Breaker) Allow(ctx context.Context) (*Permit, error) {
 type Permit struct {
 	call  call
 	ended atomic.Bool
+	watch *runtime.Cleanup // ends the count of a tracked call whose permit is dropped
+}
+
+// first says whether this is the end that counts.
+func (p *Permit) first() bool {
+	if !p.ended.CompareAndSwap(false, true) {
+		return false
+	}
+	if p.watch != nil {
+		p.watch.Stop()
+	}
+	return true
 }
 
 // Context is the context to call the upstream with.
@@ -92,7 +109,7 @@ func (p *Permit) Renew() {
 // Done ends the call with its error, read by Config.Classify; nil is a
 // success. The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Done(err error) {
-	if !p.ended.CompareAndSwap(false, true) {
+	if !p.first() {
 		return
 	}
 	defer p.call.finish()
@@ -106,7 +123,7 @@ var errSettled = errors.New("the call was settled without an error to show")
 // outcome already. cause, where given, is what a refusal shows as the last
 // failure. The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Settle(v Verdict, cause ...error) {
-	if !p.ended.CompareAndSwap(false, true) {
+	if !p.first() {
 		return
 	}
 	defer p.call.finish()
@@ -118,7 +135,7 @@ func (p *Permit) Settle(v Verdict, cause ...error) {
 // upstream. It belongs into a deferred function, which lets the panic go on.
 // The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Panicked() {
-	if p.ended.CompareAndSwap(false, true) {
+	if p.first() {
 		p.call.finish()
 	}
 }
@@ -229,6 +246,7 @@ func (c *call) record(r result, s stat) {
 		if c.nested { // the probe it is part of decides
 			core.tick(now)
 			core.throttle(r, now)
+			inTime = core.lease(c.ticket) >= 0
 			return
 		}
 		inTime = core.settle(c.ticket, r, now)

@@ -59,8 +59,9 @@ type ticket struct {
 }
 
 type lease struct {
-	id     uint64
-	expiry int64
+	id      uint64
+	expiry  int64
+	waiting bool // its probe has not begun: observers are being told first
 }
 
 // result is how an admitted call ended.
@@ -124,8 +125,15 @@ func (c *core) tick(now int64) int64 {
 }
 
 // expire finds the probe that has been silent for too long. Its failure counts
-// at the instant its lease ran out.
+// at the instant its lease ran out. One that has not begun has not failed: its
+// slot is given away.
 func (c *core) expire() {
+	late := func(l lease) bool { return l.waiting && l.expiry <= c.latest }
+	if slices.ContainsFunc(c.leases, late) {
+		before := len(c.leases)
+		c.leases = slices.DeleteFunc(slices.Clone(c.leases), late)
+		c.probes -= uint64(before - len(c.leases))
+	}
 	first := lease{expiry: never}
 	for _, l := range c.leases {
 		if l.expiry < first.expiry {
@@ -154,7 +162,7 @@ func (c *core) admit(now int64) (ticket, bool) {
 	}
 	c.lastProbe++
 	c.probes++
-	c.leases = append(slices.Clip(c.leases), lease{c.lastProbe, now + c.policy.probeTimeout})
+	c.leases = append(slices.Clip(c.leases), lease{c.lastProbe, now + c.policy.probeTimeout, len(c.out) > 0})
 	return ticket{c.gen, c.lastProbe}, true
 }
 
@@ -169,7 +177,7 @@ func (c *core) probeDue(now int64) bool {
 	return len(c.leases) < c.policy.maxProbes
 }
 
-// renew pushes a live lease out. It says whether there was one.
+// renew starts a live lease again. It says whether there was one.
 func (c *core) renew(t ticket, now int64) bool {
 	now = c.tick(now)
 	i := c.lease(t)
@@ -177,7 +185,7 @@ func (c *core) renew(t ticket, now int64) bool {
 		return false
 	}
 	c.leases = slices.Clone(c.leases)
-	c.leases[i].expiry = now + c.policy.probeTimeout
+	c.leases[i].expiry, c.leases[i].waiting = now+c.policy.probeTimeout, false
 	return true
 }
 

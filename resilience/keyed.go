@@ -2,8 +2,9 @@ package resilience
 
 import (
 	"container/list"
+	"crypto/sha256"
 	"fmt"
-	"hash/fnv"
+	"regexp"
 	"strings"
 	"sync"
 	"unicode"
@@ -14,9 +15,10 @@ import (
 // environment, the name of a credential) and must never hold a secret, since
 // it stands in errors, logs and labels. It is safe for concurrent use.
 //
-// A family is bounded by Config.MaxKeys. To make room it forgets the breaker
-// that was asked for longest ago among those that are closed, with no streak
-// and no call in flight. Where there is none, the keys that found no room
+// A family is bounded by Config.MaxKeys. To make room it forgets a breaker that
+// is closed, is not forced to be, and has no call in flight: the one that was
+// asked for longest ago among those that have counted no failure lately, or
+// else among those that have. Where there is none, the keys that found no room
 // share one breaker, named PREFIX/(overflow), until there is.
 type Keyed struct {
 	prefix string
@@ -46,14 +48,40 @@ func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 	if _, taken := r.keyed[prefix]; taken {
 		return nil, fmt.Errorf("resilience: breakers keyed %q are registered already", prefix)
 	}
+	if err := r.crossedLocked(prefix); err != nil {
+		return nil, err
+	}
 	k := &Keyed{prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(), overflow: overflow}
 	r.keyed[prefix] = k
 	return k, nil
 }
 
+// crossedLocked keeps names unique: none may lie in two families, or in one
+// and in the registry's own.
+func (r *Registry) crossedLocked(prefix string) error {
+	for name := range r.breakers {
+		if inFamily(name, prefix) {
+			return fmt.Errorf("resilience: breaker %q would be among those keyed %q", name, prefix)
+		}
+	}
+	for other := range r.keyed {
+		outer, inner := other, prefix
+		if inFamily(other, prefix) {
+			outer, inner = prefix, other
+		}
+		if inFamily(inner, outer) {
+			return fmt.Errorf("resilience: breakers keyed %q would be among those keyed %q", inner, outer)
+		}
+	}
+	return nil
+}
+
+func inFamily(name, prefix string) bool { return strings.HasPrefix(name, prefix+"/") }
+
 // Get is the breaker of key, made when it is first asked for. Ask for it at
 // each call and keep it no longer than that. Characters that cannot be printed
-// become _ in its name, and a long name ends in a hash.
+// become _ in its name, which then ends in a hash of the key, as a long one
+// does.
 func (k *Keyed) Get(key string) *Breaker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,10 +98,16 @@ func (k *Keyed) Get(key string) *Breaker {
 	return b
 }
 
-// evictLocked forgets one idle breaker.
+// evictLocked forgets one idle breaker, if it can one that has nothing to
+// forget.
 func (k *Keyed) evictLocked() bool {
+	blank := func(b *Breaker) bool { return b.idle() && b.blank() }
+	return k.forgetLocked(blank) || k.forgetLocked((*Breaker).idle)
+}
+
+func (k *Keyed) forgetLocked(fits func(*Breaker) bool) bool {
 	for e := k.recent.Back(); e != nil; e = e.Prev() {
-		if m := e.Value.(*member); m.b.idle() {
+		if m := e.Value.(*member); fits(m.b) {
 			k.recent.Remove(e)
 			delete(k.byKey, m.key)
 			return true
@@ -82,14 +116,23 @@ func (k *Keyed) evictLocked() bool {
 	return false
 }
 
-// idle reports whether forgetting the breaker would lose nothing.
+// idle reports whether the breaker is closed of itself, with no call in flight.
 func (b *Breaker) idle() bool {
-	w := b.word.Load()
+	if wordState(b.word.Load()) != Closed || b.view().held != free {
+		return false
+	}
 	ended := b.totals.sum(statEnded) // before started, so that the difference errs on the safe side
-	return wordState(w) == Closed && w&streakMask == 0 && b.totals.sum(statStarted) == ended
+	return b.totals.sum(statStarted) == ended
 }
 
-// name keeps within validName.
+// blank reports whether a closed breaker has nothing that speaks against its
+// upstream.
+func (b *Breaker) blank() bool {
+	s := b.Snapshot()
+	return s.Streak+s.WindowFailures+s.WindowSlow == 0
+}
+
+// name keeps within validName, and gives no two keys the same.
 func (k *Keyed) name(key string) string {
 	clean := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -98,13 +141,15 @@ func (k *Keyed) name(key string) string {
 		return '_'
 	}, strings.ToValidUTF8(key, "_"))
 	name := k.prefix + "/" + clean
-	if len(name) <= maxName {
+	if clean == key && len(name) <= maxName && name != k.overflow.name && !hashed.MatchString(key) {
 		return name
 	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(key))
-	return fmt.Sprintf("%s~%08x", strings.ToValidUTF8(name[:maxName-9], ""), h.Sum32())
+	sum := sha256.Sum256([]byte(key))
+	return fmt.Sprintf("%s~%x", strings.ToValidUTF8(name[:min(len(name), maxName-17)], ""), sum[:8])
 }
+
+// hashed is how a name ends that is not its key.
+var hashed = regexp.MustCompile(`~[0-9a-f]{16}$`)
 
 func (k *Keyed) all() []*Breaker {
 	k.mu.Lock()

@@ -76,10 +76,12 @@ type Verdict struct {
 // left. It runs outside every lock and may be called concurrently.
 type Classifier func(callerCtx context.Context, err error) Verdict
 
-// classifyDefault ignores the caller's own cancellation and counts every other
-// error. A deadline is a failure whoever set it: a call that hangs is an outage.
+// classifyDefault ignores the caller's own cancellation, or the cause of it,
+// which net/http gives in its place, and counts every other error. A deadline
+// is a failure whoever set it: a call that hangs is an outage.
 func classifyDefault(callerCtx context.Context, err error) Verdict {
-	if errors.Is(err, context.Canceled) && errors.Is(callerCtx.Err(), context.Canceled) {
+	if errors.Is(callerCtx.Err(), context.Canceled) &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(callerCtx))) {
 		return Verdict{Outcome: Ignored}
 	}
 	return Verdict{Outcome: Failure}

@@ -49,6 +49,11 @@ func (r *Registry) Register(name string, cfg Config) (*Breaker, error) {
 	if _, taken := r.breakers[name]; taken {
 		return nil, fmt.Errorf("resilience: breaker %q is registered already", name)
 	}
+	for prefix := range r.keyed {
+		if inFamily(name, prefix) {
+			return nil, fmt.Errorf("resilience: breaker %q would be among those keyed %q", name, prefix)
+		}
+	}
 	r.breakers[name] = b
 	return b, nil
 }
