@@ -243,6 +243,7 @@ func hold(in parse.Input) (parse.Input, error) {
 func (r *run) unreadable(err error) error {
 	_, ofStore := errors.AsType[*source.StoreError](err)
 	away, ok := errors.AsType[*source.AwayError](err)
+	_, large := errors.AsType[*source.TooLargeError](err)
 	switch {
 	case r.ctx.Err() != nil || errors.Is(err, errStopped):
 		return errStopped
@@ -250,6 +251,8 @@ func (r *run) unreadable(err error) error {
 		return r.blame(upstreamS3, "read", err)
 	case ok:
 		return deferral("read", "source is away", away)
+	case large:
+		return deadLetter("read", parse.TooLarge.String(), err)
 	}
 	return deadLetter("read", "unreadable", err)
 }
