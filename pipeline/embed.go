@@ -173,7 +173,9 @@ func (e *embedder) send(batch []text) {
 	vectors, err := e.request(batch)
 	switch verdict := classify(e.run.ctx, err); {
 	case err == nil:
-		e.keep(batch, vectors)
+		for i, t := range batch {
+			e.finish(t.hash, answer{vector: vectors[i]})
+		}
 	case errors.Is(err, errStopped) || e.run.ctx.Err() != nil:
 		e.give(batch, deferral("embed", "stopped", errStopped))
 	case isTooLarge(err) && len(batch) > 1:
@@ -201,11 +203,21 @@ func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
 	err = e.run.llm.do(e.run.ctx, func() (err error) {
 		e.run.Metrics.Batch(len(texts), tokens)
 		response, err = e.run.LLMGuard.CreateEmbeddings(e.run.ctx, e.run.Embeddings, e.run.embeddingRequest(texts...))
+		if err == nil {
+			vectors, err = e.accept(batch, response)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, withWait(err, response.Header())
 	}
+	return vectors, nil
+}
+
+// accept takes the vectors of a batch that was answered and remembers them,
+// before another request may be sent in its place: a process that is killed
+// loses no more than the batches in flight.
+func (e *embedder) accept(batch []text, response openai.EmbeddingResponse) (vectors [][]float32, err error) {
 	e.successes.Add(1)
 	for _, d := range response.Data {
 		if dims := e.run.check.dims; dims != 0 && len(d.Embedding) != dims {
@@ -214,6 +226,7 @@ func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
 		}
 		vectors = append(vectors, d.Embedding)
 	}
+	e.keep(batch, vectors)
 	return vectors, nil
 }
 
@@ -251,20 +264,18 @@ func (e *embedder) canary() ([]float32, error) {
 	return vectors[0], nil
 }
 
-// keep remembers the vectors of a batch before anything else can happen to
-// them, and hands them out.
+// keep remembers vectors that were paid for. The canary has no hash and is not
+// kept.
 func (e *embedder) keep(batch []text, vectors [][]float32) {
-	if e.run.KeepVectors {
-		paid := make(map[string][]float32, len(batch))
-		for i, t := range batch {
-			paid[t.hash] = vectors[i]
-		}
-		if err := e.run.Journal.KeepVectors(context.WithoutCancel(e.run.ctx), e.space, paid); err != nil {
-			e.run.fault(err)
-		}
+	if !e.run.KeepVectors || batch[0].hash == "" {
+		return
 	}
+	paid := make(map[string][]float32, len(batch))
 	for i, t := range batch {
-		e.finish(t.hash, answer{vector: vectors[i]})
+		paid[t.hash] = vectors[i]
+	}
+	if err := e.run.Journal.KeepVectors(context.WithoutCancel(e.run.ctx), e.space, paid); err != nil {
+		e.run.fault(err)
 	}
 }
 
