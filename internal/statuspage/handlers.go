@@ -36,7 +36,7 @@ var (
 		"day":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"round": round,
-		"plus":  func(a, b int) int { return a + b },
+		"say":   func(s resilience.State) string { return strings.ReplaceAll(s.String(), "_", "-") },
 	}).ParseFS(templateFiles, "templates/*.html"))
 )
 

@@ -8,15 +8,16 @@ import (
 	"github.com/penstock-go/penstock/pipeline"
 )
 
-// passesKept is how many passes are listed.
-const passesKept = 8
+// passesKept is how many passes are listed of those that did something.
+const passesKept = 6
 
 // passes follows the passes of a service.
 type passes struct {
 	mu      sync.Mutex
 	running bool
-	current passView
-	last    []passView // newest first
+	current passView   // the last one, where none is running
+	ended   bool       // current has
+	last    []passView // that did something, newest first
 	next    time.Time
 }
 
@@ -30,7 +31,7 @@ type passView struct {
 	Chunks    int
 	Embedded  int
 	Stopped   string // why it ended early
-	byResult  map[pipeline.Result]int
+	byResult  [len(results)]int
 }
 
 // count is how many documents had one result.
@@ -39,7 +40,7 @@ type count struct {
 	N    int
 }
 
-var results = []struct {
+var results = [...]struct {
 	result pipeline.Result
 	name   string
 }{
@@ -50,18 +51,30 @@ var results = []struct {
 	{pipeline.Deferred, "deferred"},
 }
 
+// indexOf finds a result among those that a pass can have.
+func indexOf(result pipeline.Result) int {
+	for i, r := range results {
+		if r.result == result {
+			return i
+		}
+	}
+	return -1
+}
+
 func (p *passes) begin(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running = true
-	p.current = passView{Number: p.current.Number + 1, Began: at, byResult: map[pipeline.Result]int{}}
+	p.current = passView{Number: p.current.Number + 1, Began: at}
 }
 
 func (p *passes) document(d pipeline.Document) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.current.Documents++
-	p.current.byResult[d.Result]++
+	if i := indexOf(d.Result); i >= 0 {
+		p.current.byResult[i]++
+	}
 	p.current.Embedded += d.Embedded
 	if d.Result == pipeline.Ingested {
 		p.current.Chunks += d.Chunks
@@ -80,22 +93,33 @@ func (p *passes) end(summary pipeline.Summary, fault error, at, next time.Time) 
 	case fault != nil:
 		ended.Stopped = clean(fault.Error())
 	}
-	p.last = slices.Insert(p.last, 0, ended)
-	p.last = p.last[:min(len(p.last), passesKept)]
+	p.current, p.ended = ended, true
+	if ended.eventful() {
+		p.last = slices.Insert(p.last, 0, ended)
+		p.last = p.last[:min(len(p.last), passesKept)]
+	}
+}
+
+// eventful reports whether the pass did more than look.
+func (v passView) eventful() bool {
+	return v.Stopped != "" || v.Documents > v.byResult[indexOf(pipeline.Unchanged)]+v.byResult[indexOf(pipeline.KnownDeadLetter)]
 }
 
 // counted fills in Counts.
 func (v passView) counted() passView {
 	v.Counts = nil
-	for _, r := range results {
-		v.Counts = append(v.Counts, count{r.name, v.byResult[r.result]})
+	for i, r := range results {
+		v.Counts = append(v.Counts, count{r.name, v.byResult[i]})
 	}
 	return v
 }
 
-// Rate is documents a second.
+// rated is the least time of which a rate says something.
+const rated = 100 * time.Millisecond
+
+// Rate is documents a second, or 0 where it says nothing.
 func (v passView) Rate() float64 {
-	if v.Took <= 0 {
+	if v.Took < rated {
 		return 0
 	}
 	return float64(v.Documents) / v.Took.Seconds()
@@ -104,7 +128,8 @@ func (v passView) Rate() float64 {
 // progressView is all of that at one moment.
 type progressView struct {
 	Running bool
-	Current passView
+	Ended   bool     // a pass has
+	Current passView // the last one, where none is running
 	Last    []passView
 	Next    time.Time
 }
@@ -112,7 +137,7 @@ type progressView struct {
 func (p *passes) view() progressView {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v := progressView{Running: p.running, Last: slices.Clone(p.last), Next: p.next}
+	v := progressView{Running: p.running, Ended: p.ended, Current: p.current, Last: slices.Clone(p.last), Next: p.next}
 	if p.running {
 		v.Current = p.current.counted()
 		v.Current.Took = time.Since(v.Current.Began)

@@ -21,10 +21,10 @@ func clean(text string) string {
 	return cut(text, longest)
 }
 
-// visible keeps line breaks.
+// visible keeps line breaks and tabs.
 func visible(r rune) rune {
 	turns := r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069
-	if turns || r == utf8.RuneError || unicode.IsControl(r) && r != '\n' {
+	if turns || r == utf8.RuneError || unicode.IsControl(r) && r != '\n' && r != '\t' {
 		return ' '
 	}
 	return r

@@ -1,0 +1,374 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// books is a Journal in memory.
+type books struct {
+	problems []journal.Problem // sorted by id
+	fault    error
+	reads    int
+}
+
+func (b *books) Totals(context.Context, string) (journal.Totals, error) {
+	b.reads++
+	t := journal.Totals{Documents: 7, Chunks: 40}
+	for _, p := range b.problems {
+		if p.Status == journal.DeadLetter {
+			t.DeadLetters++
+		} else {
+			t.Deferred++
+		}
+	}
+	return t, b.fault
+}
+
+func (b *books) Problems(_ context.Context, _, after string, limit int) ([]journal.Problem, error) {
+	from := slices.IndexFunc(b.problems, func(p journal.Problem) bool { return p.ID > after })
+	if from < 0 {
+		return nil, b.fault
+	}
+	return b.problems[from:min(len(b.problems), from+limit)], b.fault
+}
+
+// answers is a Searcher that knows the answer.
+type answers struct {
+	hits  []pipeline.Hit
+	err   error
+	hold  chan struct{}
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (a *answers) Search(ctx context.Context, question string, _ pipeline.SearchOptions) ([]pipeline.Hit, error) {
+	if a.hold != nil {
+		select {
+		case a.hold <- struct{}{}:
+		case <-ctx.Done():
+		}
+		<-ctx.Done()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, question)
+	return a.hits, a.err
+}
+
+// fixture is a page over three breakers of its own.
+type fixture struct {
+	*Page
+	t               *testing.T
+	llm, milvus, s3 *resilience.Breaker
+	journal         *books
+	searcher        *answers
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func newFixture(t *testing.T, change func(*Config)) *fixture {
+	t.Helper()
+	breakers := resilience.NewRegistry(resilience.Config{FailMax: 2, ResetTimeout: time.Minute, Logger: quiet})
+	f := &fixture{t: t, journal: &books{}, searcher: &answers{}}
+	f.llm, f.milvus, f.s3 = breakers.MustRegister("llm", resilience.Config{}),
+		breakers.MustRegister("milvus", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
+	config := Config{
+		Breakers: breakers.All(), Searcher: f.searcher, Journal: f.journal, Destination: "objects=embedded", Logger: quiet,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("metrics")) }),
+	}
+	if change != nil {
+		change(&config)
+	}
+	page, err := New(config)
+	require.NoError(t, err)
+	t.Cleanup(page.Close)
+	f.Page = page
+	return f
+}
+
+func fail(b *resilience.Breaker, text string) {
+	_ = b.Do(context.Background(), func(context.Context) error { return errors.New(text) })
+}
+
+// get asks as a browser on this machine would.
+func (f *fixture) get(target string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	f.t.Helper()
+	return f.ask(httptest.NewRequest(http.MethodGet, target, nil), change...)
+}
+
+func (f *fixture) ask(r *http.Request, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r.Host = "127.0.0.1:8091"
+	for _, c := range change {
+		c(r)
+	}
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	return w
+}
+
+func with(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+func TestNewWantsWhatItNeeds(t *testing.T) {
+	_, err := New(Config{})
+	require.ErrorContains(t, err, "required")
+	f := newFixture(t, nil)
+	config := f.config
+	config.AnyHost = true
+	_, err = New(config)
+	require.ErrorContains(t, err, "token")
+}
+
+func TestPageShowsBreakers(t *testing.T) {
+	f := newFixture(t, nil)
+	fail(f.llm, "dial https://user:hunter2@llm.example: connection refused")
+	fail(f.llm, "dial https://user:hunter2@llm.example: connection refused")
+	f.milvus.ForceOpen("maintenance")
+	body := f.get("/").Body.String()
+	for _, want := range []string{
+		`data-upstream="llm" data-state="open"`, `data-upstream="milvus" data-state="open"`, `data-upstream="s3" data-state="closed"`,
+		"2 of 2", "in 1m0s", "Held open: only a reset closes it.", "://********@llm.example: connection refused",
+		"consecutive failures", "maintenance", "2 of 2 calls failed", `http-equiv="refresh"`,
+	} {
+		assert.Contains(t, body, want)
+	}
+	assert.NotContains(t, body, "hunter2")
+}
+
+func TestPageShowsPasses(t *testing.T) {
+	f := newFixture(t, nil)
+	assert.Contains(t, f.get("/").Body.String(), "No pass has begun yet.")
+	at := time.Now().Add(-2 * time.Second)
+	f.PassBegins(at)
+	for range 10 {
+		f.Document(pipeline.Document{ID: "a", Result: pipeline.Ingested, Chunks: 3, Embedded: 2})
+	}
+	f.Document(pipeline.Document{ID: "b", Result: pipeline.DeadLetter})
+	body := f.get("/").Body.String()
+	assert.Regexp(t, `Pass 1 has been going on for 2(\.\d)?s`, body)
+	assert.Regexp(t, `<dt>documents a second</dt><dd>5\.\d</dd>`, body)
+
+	next := at.Add(time.Hour)
+	retry := next
+	f.PassEnds(pipeline.Summary{Stopped: &pipeline.Stop{Kind: pipeline.StopDeferred, Reason: "s3 is away", RetryAt: &retry}}, nil, at.Add(2*time.Second), next)
+	body = f.get("/").Body.String()
+	assert.Contains(t, body, "the next pass begins at <time datetime=\""+next.UTC().Format(time.RFC3339))
+	assert.Contains(t, body, "11 documents, 10 ingested, 1 new dead letters; 30 chunks, 20 embedded; 6 documents a second")
+	assert.Contains(t, body, "deferred: s3 is away")
+}
+
+// Passes that found nothing to do are not worth a line each: there is one a
+// minute.
+func TestIdlePassesAreNotListed(t *testing.T) {
+	var p passes
+	at := time.Unix(1_700_000_000, 0)
+	for i := range 3 * passesKept {
+		p.begin(at)
+		p.document(pipeline.Document{Result: pipeline.Unchanged})
+		p.document(pipeline.Document{Result: pipeline.KnownDeadLetter})
+		if i%2 == 0 {
+			p.document(pipeline.Document{Result: pipeline.Ingested})
+		}
+		p.end(pipeline.Summary{}, nil, at.Add(time.Millisecond), at)
+	}
+	v := p.view()
+	require.Len(t, v.Last, passesKept)
+	assert.Equal(t, 3*passesKept-1, v.Last[0].Number)
+	assert.Equal(t, 3*passesKept, v.Current.Number)
+	assert.Zero(t, v.Current.Rate(), "a millisecond says nothing about speed")
+
+	p.begin(at)
+	p.end(pipeline.Summary{}, errors.New("the inputs are gone"), at, at)
+	assert.Equal(t, "the inputs are gone", p.view().Last[0].Stopped)
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	f := newFixture(t, nil)
+	for range historyLength {
+		f.s3.ForceOpen("drill")
+		f.s3.Reset()
+	}
+	f.s3.ForceOpen("the last")
+	all := f.transitions()
+	require.Len(t, all, historyLength)
+	assert.Equal(t, "the last", all[0].Reason)
+}
+
+func problems(status journal.Status, n int, prefix string) (list []journal.Problem) {
+	for i := range n {
+		list = append(list, journal.Problem{
+			ID: fmt.Sprintf("%s%05d", prefix, i), Status: status, Stage: "parse", Kind: "malformed", Reason: "it is broken", At: time.Unix(1_700_000_000, 0),
+		})
+	}
+	return list
+}
+
+func TestProblems(t *testing.T) {
+	f := newFixture(t, nil)
+	f.journal.problems = slices.Concat(problems(journal.Deferred, 3000, "a/"), problems(journal.DeadLetter, 150, "b/"))
+	body := f.get("/").Body.String()
+	assert.Equal(t, listed, strings.Count(body, "<bdi>a/"))
+	assert.Equal(t, listed, strings.Count(body, "<bdi>b/"), "dead letters are found behind 3000 deferred documents")
+	assert.Contains(t, body, "All 3000 deferred documents")
+	assert.Contains(t, body, "malformed, at parse, <time datetime=\"2023-11-14T22:13:20Z\">")
+
+	first := f.get("/problems?status=dead_letter").Body.String()
+	assert.Equal(t, pageLength, strings.Count(first, "<bdi>b/"))
+	assert.Contains(t, first, "150 in all")
+	second := f.get("/problems?" + url.Values{"status": {"dead_letter"}, "after": {"b/00099"}}.Encode()).Body.String()
+	assert.Contains(t, first, `href="/problems?after=b%2F00099&amp;status=dead_letter"`)
+	assert.Equal(t, 50, strings.Count(second, "<bdi>b/"))
+	assert.NotContains(t, second, `rel="next"`)
+	assert.Contains(t, f.get("/problems?status=deferred").Body.String(), "3000 in all")
+}
+
+func TestJournalThatCannotBeRead(t *testing.T) {
+	f := newFixture(t, nil)
+	f.journal.fault = errors.New("disk I/O error")
+	assert.Contains(t, f.get("/").Body.String(), "disk I/O error")
+	assert.Contains(t, f.get("/problems").Body.String(), "disk I/O error")
+}
+
+// The journal is not asked again for each look at the page.
+func TestProblemsAreReadOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil)
+		look := func(result pipeline.Result) int {
+			for range 20 {
+				f.Document(pipeline.Document{Result: result})
+				f.get("/")
+			}
+			return f.journal.reads
+		}
+		assert.Equal(t, 1, look(pipeline.Ingested))
+		time.Sleep(worriesAge) // of the bubble's clock
+		assert.Equal(t, 2, look(pipeline.Ingested))
+		time.Sleep(worriesAge)
+		assert.Equal(t, 3, look(pipeline.Unchanged), "the change that came within the second is shown after it")
+		time.Sleep(worriesAge)
+		assert.Equal(t, 3, look(pipeline.Unchanged))
+	})
+}
+
+func TestSearch(t *testing.T) {
+	f := newFixture(t, nil)
+	long := strings.Repeat("Water flows down the penstock. ", 100)
+	f.searcher.hits = []pipeline.Hit{
+		{Score: 0.7, Similarity: 0.5, Source: "docs/a.pdf", Heading: "A > B", Page: 3, Text: "It opens\n\tafter five failures."},
+		{Score: 0.2, Source: "docs/b.md", Text: long},
+	}
+	w := f.get("/search?q=" + url.QueryEscape("when does it open?"))
+	body := w.Body.String()
+	require.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, []string{"when does it open?"}, f.searcher.asked)
+	for _, want := range []string{
+		`value="when does it open?"`, "docs/a.pdf", ", page 3", "A &gt; B", "It opens\n\tafter five failures.", "score 0.700, similarity 0.50",
+		"<details><summary>The rest of it</summary>", "score 0.200</p>",
+	} {
+		assert.Contains(t, body, want)
+	}
+	assert.NotContains(t, body, "http-equiv", "an answer is not loaded again: that would ask again")
+	hit := newHitView(1, f.searcher.hits[1])
+	assert.Equal(t, strings.TrimSpace(long), strings.TrimSuffix(hit.First, "…")+hit.Rest, "nothing of the passage is lost")
+}
+
+func TestSearchThatAsksNothing(t *testing.T) {
+	f := newFixture(t, nil)
+	assert.Equal(t, http.StatusOK, f.get("/search").Code)
+	assert.Equal(t, http.StatusOK, f.get("/search?q=++").Code)
+	cross := f.get("/search?q=pumps", with("Sec-Fetch-Site", "cross-site"))
+	assert.Contains(t, cross.Body.String(), "Press Search to ask it")
+	assert.Empty(t, f.searcher.asked, "another site cannot spend money")
+	f.get("/search?q=" + strings.Repeat("x", 5000))
+	assert.LessOrEqual(t, len(f.searcher.asked[0]), longestAsked+len("…"))
+	assert.Contains(t, f.get("/search?q=pumps").Body.String(), "Nothing was found.")
+}
+
+func TestSearchThatFails(t *testing.T) {
+	f := newFixture(t, nil)
+	f.llm.Trip("drill")
+	open := f.llm.Do(t.Context(), func(context.Context) error { return nil })
+	require.ErrorIs(t, open, resilience.ErrOpen)
+	for _, row := range []struct {
+		err    error
+		status int
+		shown  string
+	}{
+		{open, http.StatusServiceUnavailable, "circuit breaker open for &#34;llm&#34;"},
+		{&pipeline.StopError{Kind: pipeline.StopConfiguration, Err: errors.New("there is none")}, http.StatusNotFound, "there is none"},
+		{errors.New("connection reset"), http.StatusBadGateway, "connection reset"},
+	} {
+		f.searcher.err = row.err
+		w := f.get("/search?q=pumps")
+		assert.Equal(t, row.status, w.Code, row.shown)
+		assert.Contains(t, w.Body.String(), row.shown)
+	}
+}
+
+func TestSearchesAreBounded(t *testing.T) {
+	f := newFixture(t, nil)
+	f.searcher.hold = make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int, searchesAtATime)
+	for range searchesAtATime {
+		go func() { _, status := f.Page.ask(ctx, "pumps"); done <- status }()
+		<-f.searcher.hold
+	}
+	assert.Equal(t, http.StatusServiceUnavailable, f.get("/search?q=pumps").Code)
+	f.searcher.err = context.Canceled
+	cancel()
+	for range searchesAtATime {
+		assert.Equal(t, http.StatusBadGateway, <-done)
+	}
+}
+
+func TestHealthAndReadiness(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Token = testToken })
+	bearer := with("Authorization", "Bearer "+testToken)
+	assert.Equal(t, "ready\n", f.get("/readyz").Body.String())
+	f.s3.Trip("drill")
+	f.llm.Trip("drill")
+	w := f.get("/readyz", bearer)
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Equal(t, "not ready: open circuit breakers: llm, s3\n", w.Body.String())
+	assert.Equal(t, "not ready\n", f.get("/readyz").Body.String(), "a stranger is not told which")
+	assert.Equal(t, http.StatusOK, f.get("/healthz").Code)
+	f.s3.Reset()
+	f.llm.Reset()
+	assert.Equal(t, http.StatusOK, f.get("/readyz").Code)
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                             "plain",
+		"two\nlines\tand\x1b[31m colour":    "two lines and [31m colour",
+		"evil\u202Etxt.exe":                 "evil txt.exe",
+		"a\xffb":                            "a b",
+		"get https://me:secret@host/x: bad": "get https://********@host/x: bad",
+		strings.Repeat("é", 400):            strings.Repeat("é", 300) + "…",
+		"x" + strings.Repeat("é", 400):      "x" + strings.Repeat("é", 299) + "…",
+	} {
+		assert.Equal(t, want, clean(in), "%q", in)
+	}
+}
