@@ -35,8 +35,8 @@ type Config struct {
 	MaxResponseBytes int64
 	// MaxConns bounds the connections. Default 64.
 	MaxConns int
-	// RootCAs replaces the system's certificate authorities. Default: the system's.
-	RootCAs *x509.CertPool
+	// CAFile is a PEM file of the certificate authorities to trust instead of the system's.
+	CAFile string
 }
 
 // NewClient makes an SDK client without the SDK's traps: everything is bounded in time and size, nothing is retried,
@@ -73,7 +73,11 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	}
 	c.DialTimeout = first(c.DialTimeout, 10*time.Second)
 	c.MaxConns = first(c.MaxConns, 64)
-	pooled := c.transport()
+	authorities, err := c.authorities()
+	if err != nil {
+		return nil, err
+	}
+	pooled := c.transport(authorities)
 	fresh := pooled.Clone()
 	fresh.DisableKeepAlives = true
 	return &http.Client{
@@ -86,14 +90,30 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	}, nil
 }
 
-func (c *Config) transport() *http.Transport {
+// authorities are those of CAFile; nil means the system's.
+func (c *Config) authorities() (*x509.CertPool, error) {
+	if c.CAFile == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("llm: cannot read the CA file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("llm: the CA file %q holds no certificate in PEM", c.CAFile)
+	}
+	return pool, nil
+}
+
+func (c *Config) transport(authorities *x509.CertPool) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: c.DialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout: c.DialTimeout,
-		TLSClientConfig:     &tls.Config{RootCAs: c.RootCAs, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:     &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12},
 		MaxConnsPerHost:     c.MaxConns,
 		MaxIdleConnsPerHost: c.MaxConns,
 		IdleConnTimeout:     90 * time.Second,

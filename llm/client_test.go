@@ -1,13 +1,15 @@
 package llm_test
 
 import (
-	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,11 +59,16 @@ func TestEnvironmentFillsWhatTheConfigLeavesOut(t *testing.T) {
 
 func TestCustomCertificateAuthority(t *testing.T) {
 	s := llmtest.NewTLSServer(t, llmtest.Options{})
-	pool := x509.NewCertPool()
-	pool.AddCert(s.HTTP.Certificate())
-	for _, call := range operations(newGuard(resilience.Config{}), newClient(t, llm.Config{BaseURL: s.URL, RootCAs: pool})) {
+	file, other := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "other.pem")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.HTTP.Certificate().Raw}), 0o600))
+	for _, call := range operations(newGuard(resilience.Config{}), newClient(t, llm.Config{BaseURL: s.URL, CAFile: file})) {
 		require.NoError(t, call.do(t.Context()), call.name)
 	}
+	_, err := llm.NewClient(llm.Config{CAFile: other})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(other, []byte("not a certificate"), 0o600))
+	_, err = llm.NewClient(llm.Config{CAFile: other})
+	require.ErrorContains(t, err, "holds no certificate")
 }
 
 func TestAnswerLargerThanItsBoundFails(t *testing.T) {

@@ -42,6 +42,9 @@ func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
 		Bucket: s.S3Bucket, Prefix: s.S3Prefix, Collection: s.Collection, CreateBucket: s.CreateBucket,
 		Dimensions: s.Dimensions, Logger: a.log,
 	}
+	if err := a.checkCACert(); err != nil {
+		return config, err
+	}
 	if err := a.openObjects(ctx, &config); err != nil {
 		return config, err
 	}
@@ -138,11 +141,7 @@ func (a *app) openModel(config *pipeline.Config) error {
 		config.Embeddings, config.Model, config.Dimensions = static, staticmodel.Name, 0
 		return nil
 	}
-	pool, err := a.trusted()
-	if err != nil {
-		return err
-	}
-	client, err := llm.NewClient(llm.Config{BaseURL: s.LLMBaseURL, APIKey: s.LLMAPIKey, Timeout: s.Timeout, RootCAs: pool})
+	client, err := llm.NewClient(llm.Config{BaseURL: s.LLMBaseURL, APIKey: s.LLMAPIKey, Timeout: s.Timeout, CAFile: s.CACert})
 	if err != nil {
 		return configuration(fmt.Errorf("--llm-base-url: %w", err))
 	}
@@ -150,18 +149,19 @@ func (a *app) openModel(config *pipeline.Config) error {
 	return nil
 }
 
-// trusted is the certificates of --ca-cert; nil, for the system's, without it.
-func (a *app) trusted() (*x509.CertPool, error) {
-	if a.settings.CACert == "" {
-		return nil, nil
+// checkCACert says what is wrong with the file of --ca-cert, which all clients
+// read, before one of them says so for itself.
+func (a *app) checkCACert() error {
+	file := a.settings.CACert
+	if file == "" {
+		return nil
 	}
-	pem, err := os.ReadFile(a.settings.CACert)
+	pem, err := os.ReadFile(file)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		err = errors.New("no certificate in " + file)
+	}
 	if err != nil {
-		return nil, configuration(fmt.Errorf("--ca-cert: %w", err))
+		return configuration(fmt.Errorf("--ca-cert: %w", err))
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, configuration(errors.New("--ca-cert: no certificate in " + a.settings.CACert))
-	}
-	return pool, nil
+	return nil
 }
