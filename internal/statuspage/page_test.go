@@ -53,9 +53,9 @@ func (b *books) Problems(_ context.Context, _, after string, limit int) ([]journ
 
 // answers is a Searcher that knows the answer.
 type answers struct {
-	hits  []pipeline.Hit
-	err   error
-	hold  chan struct{}
+	hits []pipeline.Hit
+	err  error
+	hold chan struct{}
 
 	mu    sync.Mutex
 	asked []string
