@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+func (c *command) rename(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, os.Rename(filepath.Join(c.dir, from), filepath.Join(c.dir, to)))
+}
+
+// delivery is one request that a gateway got.
+type delivery struct{ method, path, body, user string }
+
+func gateway(t *testing.T, status int) (address string, got <-chan delivery) {
+	t.Helper()
+	received := make(chan delivery, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		user, password, _ := r.BasicAuth()
+		received <- delivery{r.Method, r.URL.Path, string(body), user + ":" + password}
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, received
+}
+
+func TestMetricsAreDelivered(t *testing.T) {
+	address, got := gateway(t, http.StatusOK)
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A text.")
+	o := c.run(t, "docs", "--pushgateway="+strings.Replace(address, "://", "://me:secret@", 1), "--pushgateway-job=nightly", "--metrics-textfile=out.prom")
+	require.Zero(t, o.code, o.stderr)
+	d := <-got
+	assert.Equal(t, http.MethodPut, d.method)
+	assert.Equal(t, "/metrics/job/nightly", d.path)
+	assert.Equal(t, "me:secret", d.user)
+	assert.NotEmpty(t, d.body)
+	text, err := os.ReadFile(filepath.Join(c.dir, "out.prom"))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `ingest_documents_total{result="ingested"} 1`)
+	assert.Contains(t, string(text), `circuit_breaker_state{upstream="milvus"} 0`)
+
+	before := text
+	require.Zero(t, c.run(t, "search", "text", "--pushgateway="+address, "--metrics-textfile=out.prom").code)
+	require.Zero(t, c.run(t, "config", "--pushgateway="+address).code)
+	assert.Empty(t, got, "what does not ingest leaves the metrics of what does alone")
+	text, err = os.ReadFile(filepath.Join(c.dir, "out.prom"))
+	require.NoError(t, err)
+	assert.Equal(t, before, text)
+}
+
+// What cannot be delivered fails nothing.
+func TestMetricsThatCannotBeDelivered(t *testing.T) {
+	refusing, _ := gateway(t, http.StatusBadRequest)
+	for name, flags := range map[string][]string{
+		"gateway refuses":   {"--pushgateway=" + refusing},
+		"gateway is away":   {"--pushgateway=http://me:secret@" + refused(t)},
+		"no address":        {"--pushgateway=::secret::"},
+		"folder is missing": {"--metrics-textfile=nowhere/out.prom"},
+	} {
+		c := newCommand(t)
+		c.write(t, "docs/a.md", "A text.")
+		o := c.ingest(t, append([]string{"docs"}, flags...)...)
+		assert.Zero(t, o.code, "%s: %s", name, o.stderr)
+		assert.Equal(t, 1, o.summary.Ingested, name)
+		assert.Contains(t, o.stderr, "not delivered", name)
+		assert.NotContains(t, o.stderr, "secret", name)
+	}
+}
+
+// auditLine is a line of the audit log as a reader sees it.
+type auditLine struct {
+	Upstream, From, To string
+	all                map[string]any
+}
+
+func (c *command) audit(t *testing.T) (lines []auditLine) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir, "audit.jsonl"))
+	require.NoError(t, err)
+	for line := range bytes.Lines(text) {
+		var l auditLine
+		require.NoError(t, json.Unmarshal(line, &l))
+		require.NoError(t, json.Unmarshal(line, &l.all))
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+func TestAuditLog(t *testing.T) {
+	model := llmtest.NewServer(t, llmtest.Options{})
+	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name, "PENSTOCK_AUDIT_LOG=audit.jsonl")
+	corpus(t, c, 300)
+	for range 2 {
+		model.Script(llmtest.From(3, llmtest.Status(500)))
+		o := c.run(t, "docs", "--log-json")
+		require.Equal(t, exitTemporary, o.code, o.stderr)
+		assert.Equal(t, 1, strings.Count(o.stderr, `"msg":"circuit breaker changed state","upstream":"llm","old_state":"closed","new_state":"open"`), o.stderr)
+	}
+	lines := c.audit(t)
+	require.Len(t, lines, 2, "each run adds to what is there")
+	for _, l := range lines {
+		assert.Equal(t, []string{"llm", "closed", "open"}, []string{l.Upstream, l.From, l.To})
+		for key, want := range map[string]any{
+			"event": "circuit_breaker_transition", "generation": 1.0, "reason": "consecutive failures", "failures": 5.0, "probe_id": 0.0,
+			"since_opened_seconds": 0.0, "refused": 0.0,
+		} {
+			assert.Equal(t, want, l.all[key], key)
+		}
+		assert.GreaterOrEqual(t, l.all["eligible"], 5.0)
+		assert.Positive(t, l.all["in_state_seconds"])
+		assert.NotEmpty(t, l.all["policy_version"])
+		at, err := time.Parse(time.RFC3339Nano, l.all["time"].(string))
+		require.NoError(t, err)
+		until, err := time.Parse(time.RFC3339Nano, l.all["open_until"].(string))
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, until.Sub(at))
+	}
+}
+
+// A full disk costs the line, not the call that made the transition.
+func TestAuditLogThatCannotBeWritten(t *testing.T) {
+	file, err := os.Open(os.DevNull) // for reading only
+	require.NoError(t, err)
+	defer file.Close()
+	var log bytes.Buffer
+	l := &auditLog{to: file, log: slog.New(slog.NewTextHandler(&log, nil))}
+	l.write(resilience.Transition{Upstream: "s3", To: resilience.Open})
+	assert.Contains(t, log.String(), "audit log lacks")
+}
