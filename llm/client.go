@@ -106,6 +106,9 @@ func (c *Config) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// maxHeader is the most bytes of headers that an answer may have; net/http would read ten million.
+const maxHeader = 256 << 10
+
 func (c *Config) transport(authorities *x509.CertPool) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -118,6 +121,8 @@ func (c *Config) transport(authorities *x509.CertPool) *http.Transport {
 		MaxIdleConnsPerHost: c.MaxConns,
 		IdleConnTimeout:     90 * time.Second,
 		Protocols:           protocols,
+
+		MaxResponseHeaderBytes: maxHeader,
 	}
 }
 

@@ -154,6 +154,7 @@ func (c Config) transport(t *http.Transport) {
 	t.IdleConnTimeout = min(90*time.Second, c.IdleTimeout/2)
 	t.MaxConnsPerHost = c.MaxConns
 	t.MaxIdleConnsPerHost = c.MaxConns
+	t.MaxResponseHeaderBytes = 256 << 10 // not ten million
 }
 
 var errForeignClient = errors.New("objectstore: the AWS configuration replaced the HTTP client")
