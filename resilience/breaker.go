@@ -364,12 +364,31 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 	return err
 }
 
-// admit asks the core. A context that carries a live probe of this breaker
-// goes in as part of that probe.
-func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
+// admit asks the core, once more where observers took so long that the slot
+// was given away meanwhile.
+func (b *Breaker) admit(ctx context.Context, c *call) error {
+	for range 2 {
+		moved, err := b.ask(ctx, c)
+		if moved {
+			b.deliver()
+		}
+		if c.ticket.probe == 0 || c.nested {
+			return err
+		}
+		if !moved || b.begin(c) {
+			c.ctx = context.WithValue(ctx, probeKey{b}, c.ticket)
+			return nil
+		}
+	}
+	return b.afterProbe(c)
+}
+
+// ask steps the core. A context that carries a live probe of this breaker goes
+// in as part of that probe.
+func (b *Breaker) ask(ctx context.Context, c *call) (moved bool, err error) {
 	mark, now := b.markOf(ctx), b.now()
 	var ok bool
-	moved := b.step(func(core *core) {
+	moved = b.step(func(core *core) {
 		core.tick(now)
 		if c.nested = core.lease(mark) >= 0; c.nested {
 			c.ticket, ok = mark, true
@@ -378,17 +397,7 @@ func (b *Breaker) admit(ctx context.Context, c *call) (err error) {
 		c.ticket, ok = core.admit(now)
 		err = b.turnedAway(core, ok)
 	})
-	if moved {
-		b.deliver()
-	}
-	if c.ticket.probe == 0 || c.nested {
-		return err
-	}
-	if moved && !b.begin(c) {
-		return b.admit(ctx, c)
-	}
-	c.ctx = context.WithValue(ctx, probeKey{b}, c.ticket)
-	return nil
+	return moved, err
 }
 
 // begin starts the lease of a probe whose goroutine has told the observers of
@@ -424,7 +433,7 @@ func (b *Breaker) reject(c *call, t *task, err error) error {
 // is closed, and then admits c.
 func (b *Breaker) designated(ctx context.Context, c *call) error {
 	for {
-		if out := b.runProbe(c); out != Success {
+		if out := b.runProbe(c); out != Success || c.late {
 			return b.afterProbe(c)
 		}
 		*c = call{b: b, op: c.op, caller: ctx, ctx: ctx}
@@ -442,8 +451,8 @@ func (b *Breaker) runProbe(c *call) Outcome {
 	return c.end(err, b.cfg.Classify)
 }
 
-// afterProbe is what the caller hears whose designated probe did not succeed.
-// It gets no second probe.
+// afterProbe is what the caller hears whose probe did not come to pass, or
+// whose designated probe did not succeed. It gets no further probe.
 func (b *Breaker) afterProbe(c *call) (err error) {
 	if err := c.caller.Err(); err != nil {
 		return err

@@ -160,6 +160,7 @@ type call struct {
 	nested      bool // part of a live probe
 	tracked     bool // counted among those in flight
 	done        bool
+	late        bool // its state had ended before it did
 }
 
 // finish gives everything back. A call that has not ended by then was left by
@@ -251,7 +252,7 @@ func (c *call) record(r result, s stat) {
 		}
 		inTime = core.settle(c.ticket, r, now)
 	})
-	if !inTime {
+	if c.late = !inTime; c.late {
 		s = statStale
 	}
 	b.totals.add(s)

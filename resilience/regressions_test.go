@@ -206,3 +206,39 @@ func TestFaultClockAtTheEndsOfTime(t *testing.T) {
 		w.want(resilience.Open)
 	}
 }
+
+// A designated probe whose lease had run out before it returned, for good, was
+// run again and again while its caller waited.
+func TestFaultLateDesignatedProbeRunsAgain(t *testing.T) {
+	var r *rig
+	probes := 0
+	r = newRig(t, resilience.Config{Probe: func(context.Context) error {
+		probes++
+		require.Less(t, probes, 10)
+		r.clock.Advance(3 * time.Minute) // its lease, and the wait after it
+		return nil
+	}})
+	r.Trip("drill")
+	r.at(time.Minute)
+	r.refused()
+	assert.Equal(t, 1, probes)
+	r.want(resilience.HalfOpen)
+}
+
+// Where observers took longer than the lease each time, a caller asked again
+// for ever.
+func TestFaultSlowObserversKeepTheirCaller(t *testing.T) {
+	var r *rig
+	r = newRig(t, resilience.Config{ProbeTimeout: time.Second, ResetTimeout: time.Second})
+	told := 0
+	t.Cleanup(r.Observe(func(e resilience.Transition) {
+		if told++; told < 100 && e.To == resilience.HalfOpen {
+			r.Trip("again") // and the wait is over by the time they are done
+			r.clock.Advance(time.Minute)
+		}
+	}))
+	r.Trip("drill")
+	r.at(time.Minute)
+	_ = r.Do(t.Context(), fine)
+	assert.Less(t, told, 10)
+}
