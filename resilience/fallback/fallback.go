@@ -127,8 +127,15 @@ func (s *Store[T]) Call(ctx context.Context, b *resilience.Breaker, key string, 
 // CallOp is Call with the classifier and the validator of an operation.
 func (s *Store[T]) CallOp(ctx context.Context, b *resilience.Breaker, op resilience.Op[T], key string, fn func(context.Context) (T, error)) (Answer[T], error) {
 	counted := false
-	op.Classify = watch(op.Classify, b.Config().Classify, &counted)
-	v, err := resilience.CallOp(ctx, b, op, fn)
+	inner := ctx
+	op.Classify = watch(op.Classify, b.Config().Classify, func(o resilience.Outcome) {
+		ranOut := o == resilience.Ignored && ctx.Err() == nil && errors.Is(inner.Err(), context.DeadlineExceeded)
+		counted = o == resilience.Failure || o > resilience.Denied || ranOut
+	})
+	v, err := resilience.CallOp(ctx, b, op, func(ctx context.Context) (T, error) {
+		inner = ctx
+		return fn(ctx)
+	})
 	if err == nil {
 		s.keep(key, v)
 		return Answer[T]{Value: v}, nil
@@ -139,14 +146,15 @@ func (s *Store[T]) CallOp(ctx context.Context, b *resilience.Breaker, op resilie
 	return s.answer(b.Name(), key, err)
 }
 
-// watch notes whether a classifier counts the error as a failure.
-func watch(classify, otherwise resilience.Classifier, counted *bool) resilience.Classifier {
+// watch notes what a classifier says. What it ignores, and what it has no name
+// for, can be a failure to the breaker all the same.
+func watch(classify, otherwise resilience.Classifier, note func(resilience.Outcome)) resilience.Classifier {
 	if classify == nil {
 		classify = otherwise
 	}
 	return func(ctx context.Context, err error) resilience.Verdict {
 		v := classify(ctx, err)
-		*counted = v.Outcome == resilience.Failure
+		note(v.Outcome)
 		return v
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,4 +265,48 @@ func Example() {
 	// 1.08 live stale: false age: 0s cause: <nil> <nil>
 	// 1.08 cache stale: true age: 10m0s cause: connection refused <nil>
 	// unknown default stale: false age: 0s cause: connection refused <nil>
+}
+
+// A call that ran out of Config.CallTimeout, and a verdict without a name, are
+// failures to the breaker, whatever the classifier says, but had no answer.
+func TestFaultFailureThatTheClassifierDoesNotCallOneHasNoAnswer(t *testing.T) {
+	for _, outcome := range []resilience.Outcome{resilience.Ignored, resilience.Denied + 1} {
+		r := newRig(t, fallback.Config[string]{}, resilience.Config{CallTimeout: time.Millisecond})
+		_, _ = r.ask("EUR", "1.08", nil)
+		op := resilience.Op[string]{Classify: func(context.Context, error) resilience.Verdict {
+			return resilience.Verdict{Outcome: outcome}
+		}}
+		a, err := r.s.CallOp(t.Context(), r.b, op, "EUR", func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", errDown
+		})
+		require.NoError(t, err)
+		assert.Equal(t, fallback.Cache, a.Source)
+		assert.EqualValues(t, 1, r.b.Snapshot().Failures)
+	}
+}
+
+// A thousand goroutines in and out of an outage: each gets an answer, and the
+// counts are those of the answers.
+func TestThousandCallersThroughAnOutage(t *testing.T) {
+	r := newRig(t, fallback.Config[string]{MaxKeys: 8}, resilience.Config{})
+	for i := range 8 {
+		_, _ = r.ask(fmt.Sprint(i), "kept", nil)
+	}
+	var live, cached atomic.Uint64
+	var group sync.WaitGroup
+	for i := range 1000 {
+		group.Go(func() {
+			a, err := r.ask(fmt.Sprint(i%8), "fresh", map[bool]error{true: errDown}[i%3 > 0])
+			assert.NoError(t, err)
+			if a.Source == fallback.Live {
+				live.Add(1)
+			} else {
+				cached.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	assert.Equal(t, uint64(1000), live.Load()+cached.Load())
+	assert.Equal(t, fallback.Counts{Cache: cached.Load()}, r.s.Counts())
 }
