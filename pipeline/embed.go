@@ -389,9 +389,55 @@ func (e *embedder) setAside(batch []text, before int64, cause error) {
 		e.split(batch)
 	case isTimeout(cause): // a slow server is no verdict on a document
 		e.give(batch, deferral("embed", "upstream failed", cause))
+	case classify(e.run.ctx, cause).Outcome == resilience.Failure:
+		e.convict(batch, cause)
 	default:
-		e.give(batch, deadLetter("embed", "refused by upstream", fmt.Errorf("the model cannot embed a chunk of it: %w", cause)))
+		e.give(batch, unembeddable(cause))
 	}
+}
+
+func unembeddable(cause error) error {
+	return deadLetter("embed", "refused by upstream", fmt.Errorf("the model cannot embed a chunk of it: %w", cause))
+}
+
+// A text is convicted after so many failures, with so many canaries in a row
+// that are well before each.
+const (
+	convictions = 2
+	witnesses   = 2
+)
+
+// convict finds out whether one text that the server failed on is to blame: it
+// is when it fails each time, and the canary never does. A server that comes
+// and goes must not make dead letters.
+func (e *embedder) convict(one []text, cause error) {
+	for range convictions {
+		for range witnesses {
+			if _, err := e.canary(); err != nil {
+				e.acquit(one, err)
+				return
+			}
+		}
+		vectors, err := e.request(one)
+		switch {
+		case err == nil:
+			e.finish(one[0].hash, answer{vector: vectors[0]})
+			return
+		case classify(e.run.ctx, err).Outcome != resilience.Failure:
+			e.acquit(one, err)
+			return
+		}
+	}
+	e.give(one, unembeddable(cause))
+}
+
+// acquit defers a text: whatever is wrong, it is not known to be the text.
+func (e *embedder) acquit(one []text, err error) {
+	if e.run.stopFor(upstreamLLM, classify(e.run.ctx, err), err) != nil {
+		e.give(one, e.run.blame(upstreamLLM, "embed", err))
+		return
+	}
+	e.give(one, deferral("embed", "upstream failed", err))
 }
 
 func isTimeout(err error) bool {

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+// liar is a model server that answers badly when it chooses to.
+type liar struct {
+	good, bad *llmtest.Handler
+
+	mu      sync.Mutex
+	lies    func(request int) bool
+	number  int
+	streak  int // bad answers in a row, in the order of the requests
+	longest int
+	total   int // bad answers
+}
+
+func newLiar(t *testing.T, fault llmtest.Fault) (*liar, string) {
+	t.Helper()
+	l := &liar{good: llmtest.NewHandler(llmtest.Options{Delay: time.Millisecond}), bad: llmtest.NewHandler(llmtest.Options{})}
+	l.bad.Script(llmtest.All(fault))
+	server := httptest.NewServer(l)
+	t.Cleanup(server.Close)
+	return l, server.URL + "/v1"
+}
+
+func (l *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if l.next() {
+		l.bad.ServeHTTP(w, r)
+	} else {
+		l.good.ServeHTTP(w, r)
+	}
+}
+
+func (l *liar) next() (lie bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.number++
+	if lie = l.lies != nil && l.lies(l.number); lie {
+		l.total++
+		l.streak++
+	} else {
+		l.streak = 0
+	}
+	l.longest = max(l.longest, l.streak)
+	return lie
+}
+
+// behave sets when to lie from now on; nil is never.
+func (l *liar) behave(lies func(request int) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lies, l.number, l.streak = lies, 0, 0
+}
+
+func lyingDocuments() int { return kills(100, 2000) }
+
+// A model server that begins to lie in the middle: no more than five bad
+// answers are asked for in a row, the run says when to come again, nothing wrong
+// is stored, and the next run completes.
+func TestModelLiesInTheMiddle(t *testing.T) {
+	halfVectors := llmtest.Fault{Spoil: func(v *llmtest.Vectors) {
+		for i := range v.Data {
+			v.Data[i].Embedding = v.Data[i].Embedding[:128]
+		}
+	}}
+	for _, row := range []struct {
+		name  string
+		fault llmtest.Fault
+		codes []int
+	}{
+		{"wrong dimension", halfVectors, []int{exitConfiguration}},
+		{"one wrong dimension", llmtest.Dimensions(128), []int{exitTemporary, exitConfiguration}},
+		{"partial", llmtest.Missing(), []int{exitTemporary}},
+		{"null", llmtest.NullVector(), []int{exitTemporary}},
+		{"zeros", llmtest.ZeroVector(), []int{exitTemporary}},
+		{"no answer", llmtest.Drop(), []int{exitTemporary}},
+		{"silence", llmtest.Hang(), []int{exitTemporary}},
+		{"no JSON", llmtest.Answer(http.StatusOK, "<html>all is well</html>"), []int{exitTemporary}},
+		{"nothing", llmtest.Answer(http.StatusOK, ""), []int{exitTemporary}},
+		{"rate limit without end", llmtest.RateLimit("3600"), []int{exitTemporary}},
+		{"denied", llmtest.Status(http.StatusUnauthorized), []int{exitDenied}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			model, url := newLiar(t, row.fault)
+			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name, "PENSTOCK_TIMEOUT=2s")
+			corpus(t, c, lyingDocuments())
+			model.behave(func(n int) bool { return n > 3 })
+			o := c.ingest(t, "docs")
+			require.Contains(t, row.codes, o.code, o.summary.Stopped)
+			require.NotNil(t, o.summary.Stopped)
+			assert.Equal(t, "llm", o.summary.Stopped.Upstream)
+			assert.LessOrEqual(t, model.total, 5+3, "five in a row; the three good answers may end in between")
+			if o.code == exitTemporary {
+				require.NotNil(t, o.summary.Stopped.RetryAt)
+			}
+			assert.Zero(t, o.summary.DeadLetters)
+
+			model.behave(nil)
+			rest := c.ingest(t, "docs")
+			require.Zero(t, rest.code, rest.stderr)
+			assert.Equal(t, lyingDocuments(), rest.summary.Documents)
+			require.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 4*lyingDocuments())
+		})
+	}
+}
+
+// Answers whose order differs and whose indexes are right are right answers.
+func TestShuffledAnswersAreTakenByIndex(t *testing.T) {
+	model, url := newLiar(t, llmtest.Shuffled())
+	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+	corpus(t, c, 60)
+	model.behave(func(int) bool { return true })
+	require.Zero(t, c.ingest(t, "docs").code)
+	found := c.run(t, "search", "-n1", "how long did pump 35 run in chapter 0 of report 5?")
+	assert.Contains(t, found.stdout, "docs/report005.md")
+	assert.Regexp(t, `similarity 0\.[6-9]`, found.stdout)
+}
+
+// A server that numbers every vector 0 is right about one text at a time.
+func TestServerThatCannotCount(t *testing.T) {
+	model, url := newLiar(t, llmtest.SameIndex(0))
+	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+	corpus(t, c, 20)
+	model.behave(func(int) bool { return true })
+	require.Zero(t, c.ingest(t, "docs").code)
+	found := c.run(t, "search", "-n1", "how long did pump 35 run in chapter 0 of report 5?")
+	assert.Contains(t, found.stdout, "docs/report005.md")
+	assert.Regexp(t, `similarity 0\.[6-9]`, found.stdout)
+}
+
+// A server that comes and goes, or is slow, makes no dead letters and gets no
+// more than five doomed requests in a row; once it is well one run completes.
+func TestModelFlaps(t *testing.T) {
+	for name, row := range map[string]struct {
+		fault llmtest.Fault
+		lies  func(int) bool
+	}{
+		"each second":  {llmtest.Status(http.StatusInternalServerError), func(n int) bool { return n%2 == 0 }},
+		"three of ten": {llmtest.Status(http.StatusBadGateway), func(n int) bool { return n*7919%10 < 3 }},
+		"four of five": {llmtest.Drop(), func(n int) bool { return n%5 != 0 }},
+		"slow":         {llmtest.Delay(300 * time.Millisecond), func(n int) bool { return n%3 == 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model, url := newLiar(t, row.fault)
+			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+			documents := kills(100, 2000)
+			corpus(t, c, documents)
+			model.behave(row.lies)
+			runs, o := 1, c.ingest(t, "docs")
+			for ; o.code == exitTemporary && runs < 4; runs++ {
+				require.NotNil(t, o.summary.Stopped.RetryAt)
+				require.Equal(t, pipeline.StopDeferred, o.summary.Stopped.Kind)
+				o = c.ingest(t, "docs")
+			}
+			ill := o.code
+			model.behave(nil)
+			o = c.ingest(t, "docs")
+			t.Logf("%d runs, the last ended with %d; at most %d bad answers in a row", runs, ill, model.longest)
+			require.Zero(t, o.code, o.summary)
+			assert.Zero(t, o.summary.DeadLetters+o.summary.KnownDeadLetters)
+			assert.LessOrEqual(t, model.longest, 5)
+			require.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 4*documents)
+		})
+	}
+}
