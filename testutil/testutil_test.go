@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -193,4 +195,63 @@ func TestBillingRecovers(t *testing.T) {
 	clock.Advance(time.Minute)
 	require.NoError(t, b.Do(t.Context(), func(ctx context.Context) error { return charge(ctx, upstream.URL()) }))
 	seen.Want("closed → open", "open → half_open", "half_open → closed")
+}
+
+func TestStampedeStartsTogetherAndWaitsForAll(t *testing.T) {
+	var running atomic.Int64
+	all := make(chan struct{})
+	errs := testutil.Stampede(50, func() error {
+		if running.Add(1) == 50 {
+			close(all)
+		}
+		<-all
+		return io.EOF
+	})
+	require.Len(t, errs, 50)
+	assert.NotContains(t, errs, nil)
+}
+
+// crowd calls an upstream that lives in a function.
+func crowd(call func(down bool) error) testutil.Crowd {
+	clock := testutil.NewClock()
+	b := resilience.MustNew("crowd", resilience.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+	var seen atomic.Int64
+	var down atomic.Bool
+	var release <-chan struct{}
+	return testutil.Crowd{
+		N: 40, Breaker: b, Clock: clock,
+		Call: func() error {
+			return b.Do(context.Background(), func(context.Context) error {
+				seen.Add(1)
+				if release != nil {
+					<-release
+				}
+				return call(down.Load())
+			})
+		},
+		Fail: func() { down.Store(true) },
+		Heal: func(r <-chan struct{}) { release = r; down.Store(false) },
+		Seen: func() int { return int(seen.Load()) },
+	}
+}
+
+func TestCrowdThroughAnOutage(t *testing.T) {
+	crowd(func(down bool) error {
+		if down {
+			return io.EOF
+		}
+		return nil
+	}).ThroughAnOutage(t)
+	for name, call := range map[string]func(bool) error{
+		"an upstream that never fails":  func(bool) error { return nil },
+		"an upstream that stays away":   func(bool) error { return io.EOF },
+		"a breaker that was left alone": nil,
+	} {
+		c, fake := crowd(call), &failures{TB: t}
+		if call == nil {
+			c.Call = func() error { return resilience.ErrOpen }
+		}
+		c.ThroughAnOutage(fake)
+		assert.NotEmpty(t, fake.lines, name)
+	}
 }

@@ -1,0 +1,31 @@
+package llm_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
+	upstream, clock := testutil.NewUpstream(t, llmtest.NewHandler(llmtest.Options{})), testutil.NewClock()
+	client, guard := newClient(t, llm.Config{BaseURL: upstream.URL() + "/v1"}), newGuard(resilience.Config{Clock: clock})
+	testutil.Crowd{
+		N: 1000, Breaker: guard.Breaker, Clock: clock,
+		Call: func() error {
+			_, err := guard.CreateChatCompletion(t.Context(), client, ask("one two"))
+			return err
+		},
+		Fail: func() { upstream.Always(testutil.Status(500)) },
+		Heal: func(release <-chan struct{}) {
+			upstream.Always(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				<-release
+				next.ServeHTTP(w, r)
+			})
+		},
+		Seen: func() int { return upstream.Count("") },
+	}.ThroughAnOutage(t)
+}

@@ -1,0 +1,30 @@
+package objectstore_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
+	clock := testutil.NewClock()
+	g, b := breaker(t, resilience.Config{Clock: clock})
+	s := serve(t, says(200, ""))
+	client := newClient(t, objectstore.Config{Endpoint: s.URL})
+	testutil.Crowd{
+		N: 1000, Breaker: b, Clock: clock,
+		Call: func() error {
+			_, err := g.HeadBucket(t.Context(), client, &s3.HeadBucketInput{Bucket: aws.String("bucket")})
+			return err
+		},
+		Fail: func() { s.set(says(500, "InternalError")) },
+		Heal: func(release <-chan struct{}) { s.set(func(http.ResponseWriter, *http.Request) { <-release }) },
+		Seen: func() int { return int(s.requests.Load()) },
+	}.ThroughAnOutage(t)
+}

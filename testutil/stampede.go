@@ -1,0 +1,103 @@
+package testutil
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// Stampede runs call in n goroutines, which all start at the same moment, and
+// returns what they returned once the last of them is done.
+func Stampede(n int, call func() error) []error {
+	errs := make([]error, n)
+	start := make(chan struct{})
+	var ready, group sync.WaitGroup
+	ready.Add(n)
+	for i := range n {
+		group.Go(func() {
+			ready.Done()
+			<-start
+			errs[i] = call()
+		})
+	}
+	ready.Wait()
+	close(start)
+	group.Wait()
+	return errs
+}
+
+// Crowd is many callers that share one client and one breaker.
+type Crowd struct {
+	N       int                 // callers at a time
+	Breaker *resilience.Breaker // on Clock, new
+	Clock   *FakeClock
+	Call    func() error // one call through Breaker, safe for concurrent use
+
+	Fail func()                        // takes the upstream down
+	Heal func(release <-chan struct{}) // brings it back, to answer once release is closed
+	Seen func() (requests int)         // how many calls reached the upstream so far
+}
+
+// ThroughAnOutage takes the crowd through an outage and fails the test unless
+// all callers at the reset time but one are refused while that one probes, all
+// succeed after it, and each call that was counted is one that reached the
+// upstream.
+func (c Crowd) ThroughAnOutage(t testing.TB) {
+	t.Helper()
+	c.Fail()
+	for i, err := range Stampede(c.N, c.Call) {
+		if err == nil {
+			t.Errorf("caller %d of a crowd in an outage had an answer", i)
+		}
+	}
+	c.account(t, 1)
+
+	c.Clock.Advance(c.Breaker.Config().ResetTimeout)
+	if good := c.probe(); good != 1 {
+		t.Errorf("%d of a crowd at the reset time had an answer, want 1", good)
+	}
+	for i, err := range Stampede(c.N, c.Call) {
+		if err != nil {
+			t.Errorf("caller %d of a crowd after the outage: %v", i, err)
+		}
+	}
+	c.account(t, 3)
+}
+
+// probe holds the answers back until each caller has come back or is at the
+// upstream, and says how many had one.
+func (c Crowd) probe() (good int) {
+	var back atomic.Int64
+	before, release, held := c.Seen(), make(chan struct{}), make(chan struct{})
+	c.Heal(release)
+	go func() {
+		defer close(held)
+		defer close(release)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for int(back.Load())+c.Seen()-before < c.N {
+			<-tick.C
+		}
+	}()
+	for _, err := range Stampede(c.N, func() error {
+		defer back.Add(1)
+		return c.Call()
+	}) {
+		if err == nil {
+			good++
+		}
+	}
+	<-held
+	return good
+}
+
+func (c Crowd) account(t testing.TB, waves uint64) {
+	t.Helper()
+	s := c.Breaker.Snapshot()
+	if reached := uint64(c.Seen()); reached != s.Calls+s.Stale || s.Calls+s.Stale+s.Rejected != waves*uint64(c.N) || s.Opened != 1 {
+		t.Errorf("%d callers in %d waves, %d calls reached the upstream: %+v", c.N, waves, reached, s)
+	}
+}
