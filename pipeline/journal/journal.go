@@ -145,6 +145,8 @@ type Journal struct {
 	db   *sql.DB
 	path string
 	lock *flock.Flock // nil when opened for reading
+
+	document, problem *sql.Stmt // parsing one takes longer than running it
 }
 
 // Open opens the journal in folder, which it makes when it is missing, and
@@ -219,7 +221,11 @@ func open(ctx context.Context, file, mode string) (*Journal, error) {
 	}
 	db.SetMaxOpenConns(4)
 	j := &Journal{db: db, path: file}
-	if err := j.prepare(ctx, mode); err != nil {
+	err = j.prepare(ctx, mode)
+	if err == nil {
+		err = j.statements(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return j, nil
@@ -248,6 +254,14 @@ func (j *Journal) prepare(ctx context.Context, mode string) error {
 		_, err := tx.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version=%d;", version))
 		return err
 	})
+}
+
+func (j *Journal) statements(ctx context.Context) (err error) {
+	j.document, err = j.db.PrepareContext(ctx, "SELECT "+documentColumns+" FROM document WHERE destination=? AND id=?")
+	if err == nil {
+		j.problem, err = j.db.PrepareContext(ctx, "SELECT "+problemColumns+" FROM problem WHERE destination=? AND id=?")
+	}
+	return j.wrap(err)
 }
 
 // Close writes what is pending and gives the lock back.
@@ -301,13 +315,13 @@ func scanProblem(row scanner) (Problem, error) {
 
 // Document looks up a complete document; the second result says whether it is there.
 func (j *Journal) Document(ctx context.Context, destination, id string) (Document, bool, error) {
-	d, err := scanDocument(j.db.QueryRowContext(ctx, "SELECT "+documentColumns+" FROM document WHERE destination=? AND id=?", destination, id))
+	d, err := scanDocument(j.document.QueryRowContext(ctx, destination, id))
 	return d, err == nil, j.found(err)
 }
 
 // Problem looks up what kept a document from being complete.
 func (j *Journal) Problem(ctx context.Context, destination, id string) (Problem, bool, error) {
-	p, err := scanProblem(j.db.QueryRowContext(ctx, "SELECT "+problemColumns+" FROM problem WHERE destination=? AND id=?", destination, id))
+	p, err := scanProblem(j.problem.QueryRowContext(ctx, destination, id))
 	return p, err == nil, j.found(err)
 }
 
