@@ -386,8 +386,10 @@ func (r *run) record(documents []*document) {
 	var done []journal.Document
 	for _, d := range documents {
 		if d.failure() == nil {
-			done = append(done, journal.Document{ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: time.Now(),
-				Location: d.location, Version: d.version, Parser: d.parser})
+			done = append(done, journal.Document{
+				ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: time.Now(),
+				Location: d.location, Version: d.version, Parser: d.parser,
+			})
 		}
 	}
 	if err := r.Journal.Complete(context.WithoutCancel(r.ctx), r.Destination, done...); err != nil {

@@ -318,8 +318,12 @@ func TestPacer(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	p := pacer{rate: 4}
 	for i, row := range []struct{ now, want time.Duration }{
-		{0, 0}, {0, 250 * time.Millisecond}, {100 * time.Millisecond, 400 * time.Millisecond},
-		{time.Second, 0}, {time.Second, 250 * time.Millisecond}, {0, 1500 * time.Millisecond},
+		{0, 0},
+		{0, 250 * time.Millisecond},
+		{100 * time.Millisecond, 400 * time.Millisecond},
+		{time.Second, 0},
+		{time.Second, 250 * time.Millisecond},
+		{0, 1500 * time.Millisecond},
 	} {
 		assert.Equal(t, row.want, p.next(at.Add(row.now)), "row %d: %v", i, row)
 	}
