@@ -53,13 +53,14 @@ func putChecked(ctx context.Context, f *flight, client PutObjectAPI, in *s3.PutO
 		copied.Body = sent
 	}
 	out, err := client.PutObject(ctx, &copied, optFns...)
-	if err != nil || sent == nil {
+	if err != nil {
 		return out, sent.blame(err)
 	}
-	if problem := sent.compare(aws.ToString(in.Bucket), out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm); problem != "" {
-		return out, &ContractError{"PutObject", aws.ToString(in.Bucket), aws.ToString(in.Key), problem}
+	t := target{"PutObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+	if err := t.broken(noETag(out.ETag)); err != nil || sent == nil {
+		return out, err
 	}
-	return out, nil
+	return out, t.broken(sent.compare(t.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm))
 }
 
 // PutObject is [Guard.PutObject] through [resilience.S3].
@@ -197,13 +198,26 @@ func md5Of(etag *string) (string, bool) {
 func (g Guard) GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
 	return call(ctx, g, t, func(f *flight) (*s3.GetObjectOutput, error) {
-		out, err := client.GetObject(f.ctx, in, once(optFns)...)
+		out, err := openObject(f, client, in, once(optFns))
 		if err == nil && out.Body != nil {
 			out.Body = newReceivedBody(f, out)
 			f.hand()
 		}
 		return out, err
 	})
+}
+
+// openObject gets an object whose answer names its ETag.
+func openObject(f *flight, client GetObjectAPI, in *s3.GetObjectInput, optFns []func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	out, err := client.GetObject(f.ctx, in, optFns...)
+	if err != nil {
+		return out, err
+	}
+	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+	if err = t.broken(noETag(out.ETag)); err != nil && out.Body != nil {
+		_ = out.Body.Close()
+	}
+	return out, err
 }
 
 // GetObject is [Guard.GetObject] through [resilience.S3].

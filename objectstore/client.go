@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -179,9 +180,45 @@ func (c Config) bounded(client aws.HTTPClient) (aws.HTTPClient, error) {
 		}
 	}).GetTransport()
 	return &http.Client{
-		Transport:     transport,
+		Transport:     answers{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
+}
+
+// maxAnswer is the most bytes of an answer that is not an object. The SDK reads
+// errors and lists into memory, however long they are.
+const maxAnswer = 8 << 20
+
+// answers bounds what is read of them. It has the transport's
+// CloseIdleConnections.
+type answers struct{ *http.Transport }
+
+// RoundTrip is the transport's, with a bound on an answer that is no object.
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := a.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	op := awsmiddleware.GetOperationName(r.Context())
+	if object := op == "GetObject" || op == "SelectObjectContent"; !object || resp.StatusCode >= http.StatusMultipleChoices {
+		resp.Body = &boundedBody{resp.Body, op, maxAnswer}
+	}
+	return resp, nil
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	op   string
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, &ContractError{Op: b.op, Problem: fmt.Sprintf("the answer is larger than %d bytes", maxAnswer)}
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 func (c Config) apply(o *s3.Options) {

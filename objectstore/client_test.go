@@ -33,12 +33,12 @@ func noAmbient(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 }
 
-func newClient(t *testing.T, cfg objectstore.Config) *s3.Client {
+func newClient(t *testing.T, cfg objectstore.Config, optFns ...func(*s3.Options)) *s3.Client {
 	t.Helper()
 	if cfg.AccessKeyID == "" {
 		cfg.AccessKeyID, cfg.SecretAccessKey = "key", "secret"
 	}
-	client, err := objectstore.NewClient(t.Context(), cfg)
+	client, err := objectstore.NewClient(t.Context(), cfg, optFns...)
 	require.NoError(t, err)
 	return client
 }

@@ -93,7 +93,7 @@ func (d *download) run(ctx context.Context) (*DownloadFileOutput, error) {
 		if d.resumed > 0 {
 			in.Range, in.IfMatch = aws.String(fmt.Sprintf("bytes=%d-", d.resumed)), aws.String(d.etag)
 		}
-		got, err := d.client.GetObject(f.ctx, &in, d.optFns...)
+		got, err := openObject(f, d.client, &in, d.optFns)
 		if err != nil {
 			return nil, err
 		}

@@ -127,11 +127,69 @@ func simple[In, Out any](
 	return call(ctx, g, t, func(f *flight) (Out, error) { return method(f.ctx, in, once(optFns)...) })
 }
 
+// checked is simple with a look at the answer: what no S3 would say, such as
+// the page of a proxy under status 200, is a *ContractError. wrong says what
+// is wrong with an answer, or "".
+func checked[In, Out any](
+	ctx context.Context, g Guard, t target, in In, optFns []func(*s3.Options),
+	method func(context.Context, In, ...func(*s3.Options)) (Out, error), wrong func(Out) string,
+) (Out, error) {
+	return call(ctx, g, t, func(f *flight) (Out, error) {
+		out, err := method(f.ctx, in, once(optFns)...)
+		if err == nil {
+			err = t.broken(wrong(out))
+		}
+		return out, err
+	})
+}
+
+// broken is a ContractError, or nil where there is no problem.
+func (t target) broken(problem string) error {
+	if problem == "" {
+		return nil
+	}
+	return &ContractError{t.op, t.bucket, t.key, problem}
+}
+
+// noETag is what is wrong with an answer about an object that does not name
+// its ETag. S3 names it always.
+func noETag(etag *string) string {
+	if aws.ToString(etag) == "" {
+		return "the answer is not one of S3: it names no ETag"
+	}
+	return ""
+}
+
+func noList(out *s3.ListObjectsV2Output) string {
+	if out.Name == nil && out.IsTruncated == nil && out.KeyCount == nil && len(out.Contents)+len(out.CommonPrefixes) == 0 {
+		return "the answer is not one of S3: it is no list"
+	}
+	return ""
+}
+
+func noCopy(out *s3.CopyObjectOutput) string {
+	if out.CopyObjectResult == nil {
+		return noETag(nil)
+	}
+	return noETag(out.CopyObjectResult.ETag)
+}
+
+// noReport is what is wrong with an answer that tells of no key, deleted or
+// not, although it was asked to.
+func noReport(in *s3.DeleteObjectsInput) func(*s3.DeleteObjectsOutput) string {
+	return func(out *s3.DeleteObjectsOutput) string {
+		if in.Delete == nil || aws.ToBool(in.Delete.Quiet) || len(in.Delete.Objects) == 0 || len(out.Deleted)+len(out.Errors) > 0 {
+			return ""
+		}
+		return "the answer is not one of S3: it tells of no key"
+	}
+}
+
 // HeadObject is HeadObject of the S3 client. A missing key is *types.NotFound.
 // A 403 may mean a missing key too, where listing is not allowed, and counts
 // as nothing.
 func (g Guard) HeadObject(ctx context.Context, client HeadObjectAPI, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
-	return simple(ctx, g, target{"HeadObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.HeadObject)
+	return checked(ctx, g, target{"HeadObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.HeadObject, func(out *s3.HeadObjectOutput) string { return noETag(out.ETag) })
 }
 
 // DeleteObject is DeleteObject of the S3 client.
@@ -141,13 +199,14 @@ func (g Guard) DeleteObject(ctx context.Context, client DeleteObjectAPI, in *s3.
 
 // DeleteObjects is DeleteObjects of the S3 client: up to 1,000 keys. Look at
 // the output's Errors: keys that could not be deleted are there, not in err.
+// With Quiet, an answer that is none of S3 cannot be told from success.
 func (g Guard) DeleteObjects(ctx context.Context, client DeleteObjectsAPI, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
-	return simple(ctx, g, target{op: "DeleteObjects", bucket: aws.ToString(in.Bucket)}, in, optFns, client.DeleteObjects)
+	return checked(ctx, g, target{op: "DeleteObjects", bucket: aws.ToString(in.Bucket)}, in, optFns, client.DeleteObjects, noReport(in))
 }
 
 // ListObjectsV2 is ListObjectsV2 of the S3 client: one page of up to 1,000 keys.
 func (g Guard) ListObjectsV2(ctx context.Context, client ListObjectsV2API, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
-	return simple(ctx, g, target{op: "ListObjectsV2", bucket: aws.ToString(in.Bucket)}, in, optFns, client.ListObjectsV2)
+	return checked(ctx, g, target{op: "ListObjectsV2", bucket: aws.ToString(in.Bucket)}, in, optFns, client.ListObjectsV2, noList)
 }
 
 // CopyObject is CopyObject of the S3 client. CopySource is "bucket/key",
@@ -157,7 +216,7 @@ func (g Guard) CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.Copy
 	if err := checkMetadata("CopyObject", in.Metadata); err != nil {
 		return nil, err
 	}
-	return simple(ctx, g, target{"CopyObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.CopyObject)
+	return checked(ctx, g, target{"CopyObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.CopyObject, noCopy)
 }
 
 // HeadBucket is HeadBucket of the S3 client. Ask it before the first put: some

@@ -1,14 +1,22 @@
 package objectstore_test
 
 import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/objectstore/objectstoretest"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 func clientFor(t testing.TB, at upstreams.S3, change ...func(*objectstore.Config)) *s3.Client {
@@ -28,4 +36,68 @@ func TestConformanceOfSeaweedFS(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
 	client := clientFor(t, at)
 	objectstoretest.Run(t, func(*testing.T) (objectstoretest.API, string) { return client, at.Bucket })
+}
+
+// What the guide says of SeaweedFS beyond the suite.
+func TestSeaweedFSIsNotAWS(t *testing.T) {
+	at := upstreams.SeaweedFS(t)
+	client := clientFor(t, at)
+	defer idle(client)
+	g, b := breaker(t, resilience.Config{})
+	object := func(bucket, key string) *s3.PutObjectInput {
+		return &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String(key), Body: strings.NewReader("text")}
+	}
+
+	bucket := "made-by-a-put"
+	_, err := g.HeadBucket(t.Context(), client, &s3.HeadBucketInput{Bucket: aws.String(bucket)})
+	require.Error(t, err)
+	_, err = g.PutObject(t.Context(), client, object(bucket, "key"))
+	require.NoError(t, err, "a put makes the bucket")
+	_, err = g.HeadBucket(t.Context(), client, &s3.HeadBucketInput{Bucket: aws.String(bucket)})
+	require.NoError(t, err)
+
+	_, err = g.PutObject(t.Context(), client, object(at.Bucket, "segment/"+strings.Repeat("a", 255)))
+	require.NoError(t, err)
+	_, err = g.PutObject(t.Context(), client, object(at.Bucket, "segment/"+strings.Repeat("a", 256)))
+	require.Error(t, err)
+	assert.Equal(t, uint64(1), b.Snapshot().Ignored, "%v", err)
+
+	_, err = g.PutObject(t.Context(), client, object(at.Bucket, `back\slash`))
+	require.NoError(t, err)
+	out, err := g.ListObjectsV2(t.Context(), client, &s3.ListObjectsV2Input{Bucket: aws.String(at.Bucket), Prefix: aws.String("back")})
+	require.NoError(t, err)
+	require.Len(t, out.Contents, 1)
+	assert.Equal(t, "back/slash", aws.ToString(out.Contents[0].Key))
+}
+
+// A document of more than a million bytes under an awkward key, as a body and
+// as a file.
+func TestMillionBytesOnSeaweedFS(t *testing.T) {
+	at := upstreams.SeaweedFS(t)
+	client := clientFor(t, at)
+	defer idle(client)
+	g, _ := breaker(t, resilience.Config{})
+	document := strings.Repeat("ünïcode 文書 🚰 \x00 \\ line\n", 40_000)
+	require.Greater(t, len(document), 1_000_000)
+	bucket, key := aws.String(at.Bucket), aws.String("million/a b+c%20d&e=f?g#h \"ü\" 文書 🚰/e\u0301.txt")
+	_, err := g.PutObject(t.Context(), client, &s3.PutObjectInput{Bucket: bucket, Key: key, Body: io.MultiReader(strings.NewReader(document))})
+	require.NoError(t, err)
+	out, err := g.GetObject(t.Context(), client, &s3.GetObjectInput{Bucket: bucket, Key: key})
+	require.NoError(t, err)
+	got, err := io.ReadAll(out.Body)
+	require.NoError(t, err)
+	require.NoError(t, out.Body.Close())
+	assert.True(t, string(got) == document, "%d bytes came back", len(got))
+
+	file := filepath.Join(t.TempDir(), "file")
+	_, err = g.DownloadFile(t.Context(), client, &s3.GetObjectInput{Bucket: bucket, Key: key}, file)
+	require.NoError(t, err)
+	_, err = g.UploadFile(t.Context(), client, &transfermanager.UploadObjectInput{Bucket: bucket, Key: aws.String(*key + "2")}, file)
+	require.NoError(t, err)
+	down, err := g.DownloadFile(t.Context(), client, &s3.GetObjectInput{Bucket: bucket, Key: aws.String(*key + "2")}, file)
+	require.NoError(t, err)
+	assert.EqualValues(t, len(document), down.Size)
+	again, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.True(t, string(again) == document)
 }

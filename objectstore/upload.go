@@ -166,6 +166,9 @@ func (u *upload) PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ..
 
 func (u *upload) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
 	out, err := u.api.CreateMultipartUpload(ctx, in, once(optFns)...)
+	if err == nil && aws.ToString(out.UploadId) == "" { // the manager would panic
+		err = u.broken("CreateMultipartUpload", "the answer is not one of S3: it names no upload")
+	}
 	return out, u.note(err)
 }
 
@@ -184,17 +187,23 @@ func (u *upload) UploadPart(ctx context.Context, in *s3.UploadPartInput, optFns 
 	if err != nil {
 		return nil, u.note(err)
 	}
-	if problem := sent.compare(u.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm); problem != "" {
-		return nil, u.note(&ContractError{"UploadPart", u.bucket, u.key, problem})
+	err = u.broken("UploadPart", noETag(out.ETag))
+	if err == nil {
+		err = u.broken("UploadPart", sent.compare(u.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm))
 	}
-	return out, nil
+	return out, u.note(err)
 }
+
+func (u *upload) broken(op, problem string) error { return target{op, u.bucket, u.key}.broken(problem) }
 
 func (u *upload) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error) {
 	if err := u.unchanged(); err != nil {
 		return nil, u.note(err)
 	}
 	out, err := u.api.CompleteMultipartUpload(ctx, in, once(optFns)...)
+	if err == nil {
+		err = u.broken("CompleteMultipartUpload", noETag(out.ETag))
+	}
 	return out, u.note(err)
 }
 
