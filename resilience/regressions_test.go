@@ -241,24 +241,3 @@ func TestFaultSlowObserversKeepTheirCaller(t *testing.T) {
 	_ = r.Do(t.Context(), fine)
 	assert.Less(t, told, 10)
 }
-
-// A rate such as 2.0/3 was rounded up to parts per million, and 2 failures of
-// 3 calls were fewer than that.
-func TestFaultThresholdThatIsAFraction(t *testing.T) {
-	for calls := 1; calls <= 40; calls++ {
-		for failures := 1; failures <= calls; failures++ {
-			b := resilience.MustNew("window", resilience.Config{
-				Logger: quiet,
-				Trip:   resilience.CountWindow{Size: calls, MinCalls: calls, FailureRate: float64(failures) / float64(calls)},
-			})
-			for range calls - failures {
-				_ = b.Do(t.Context(), fine)
-			}
-			for i := range failures {
-				require.Equal(t, resilience.Closed, b.State(), "%d of %d", i, calls)
-				_ = b.Do(t.Context(), down)
-			}
-			require.Equal(t, resilience.Open, b.State(), "%d of %d", failures, calls)
-		}
-	}
-}
