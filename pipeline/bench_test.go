@@ -29,7 +29,11 @@ func BenchmarkUnchanged(b *testing.B) {
 	require.NoError(b, err)
 	j, err := journal.Open(b.Context(), b.TempDir())
 	require.NoError(b, err)
-	b.Cleanup(func() { require.NoError(b, j.Close()); require.NoError(b, store.Close()); require.NoError(b, objects.Close()) })
+	b.Cleanup(func() {
+		require.NoError(b, j.Close())
+		require.NoError(b, store.Close())
+		require.NoError(b, objects.Close())
+	})
 	p, err := New(Config{
 		Objects: objects, Bucket: "originals", CreateBucket: true, Vectors: store, Collection: "docs",
 		Embeddings: staticmodel.New(), Model: staticmodel.Name, Journal: j, Destination: "bench", Logger: slog.New(slog.DiscardHandler),
