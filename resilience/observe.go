@@ -126,7 +126,7 @@ func (b *Breaker) tell(o *observer, t Transition, rest []*observer) {
 	returned := false
 	defer func() {
 		if r := recover(); r != nil {
-			b.logger().Error("circuit breaker observer panicked", "upstream", b.name, "panic", fmt.Sprint(r))
+			b.log(slog.LevelError, "circuit breaker observer panicked", slog.String("upstream", b.name), slog.String("panic", fmt.Sprint(r)))
 		} else if !returned {
 			b.drain(t, rest)
 		}
@@ -140,6 +140,12 @@ func (b *Breaker) logger() *slog.Logger {
 		return b.cfg.Logger
 	}
 	return slog.Default()
+}
+
+// log survives a logger that panics: there is nobody left to tell.
+func (b *Breaker) log(level slog.Level, what string, attrs ...slog.Attr) {
+	defer func() { _ = recover() }()
+	b.logger().LogAttrs(context.Background(), level, what, attrs...)
 }
 
 func (b *Breaker) logTransition(t Transition) {
@@ -157,7 +163,7 @@ func (b *Breaker) logTransition(t Transition) {
 	if t.To == Closed {
 		attrs = append(attrs, slog.Uint64("refused", t.Refused))
 	}
-	b.logger().LogAttrs(context.Background(), slog.LevelWarn, "circuit breaker changed state", attrs...)
+	b.log(slog.LevelWarn, "circuit breaker changed state", attrs...)
 }
 
 func (b *Breaker) logRefusal(op string, t *task, err error) {
@@ -168,5 +174,5 @@ func (b *Breaker) logRefusal(op string, t *task, err error) {
 	if t != nil {
 		attrs = append(attrs, slog.String("task", t.id))
 	}
-	b.logger().LogAttrs(context.Background(), slog.LevelWarn, "circuit breaker refuses calls", attrs...)
+	b.log(slog.LevelWarn, "circuit breaker refuses calls", attrs...)
 }

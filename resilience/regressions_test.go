@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"testing"
@@ -240,4 +241,21 @@ func TestFaultSlowObserversKeepTheirCaller(t *testing.T) {
 	r.at(time.Minute)
 	_ = r.Do(t.Context(), fine)
 	assert.Less(t, told, 10)
+}
+
+// panicking is a log handler with a bug.
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool  { return true }
+func (panicking) Handle(context.Context, slog.Record) error { panic("a bug in the log") }
+
+// A logger that panicked over a transition, and again over its own panic, left
+// the dispatcher busy for ever: no observer heard of anything any more.
+func TestFaultPanickingLoggerSilencesTheObservers(t *testing.T) {
+	r := newRig(t, resilience.Config{Logger: slog.New(panicking{})})
+	r.Trip("drill")
+	r.Reset()
+	r.Trip("drill")
+	r.seen.Want("closed → open", "open → closed", "closed → open")
+	r.refused()
 }
