@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,9 @@ import (
 // many dimensions.
 const canaryText = "penstock: does the model answer?"
 
+// patience is how many rate limits the check of the model waits out.
+const patience = 5
+
 // check looks at the upstreams once, just before the first of them is used: no
 // work, no check. Every reader waits for it.
 type check struct {
@@ -27,6 +31,10 @@ type check struct {
 
 	dims  int  // of the model's vectors
 	empty bool // the collection was made by this run
+
+	described   sync.Once
+	found       *entity.Collection // nil when there is none
+	describeErr error
 }
 
 func (c *check) upstreams() error {
@@ -54,13 +62,57 @@ func (c *check) look() error {
 	}
 	want := rows.NewRecord(c.run.Model, c.dims)
 	if found == nil {
+		want.ID = taskID()
 		c.empty = true
-		return c.makeCollection(want)
+		return cmp.Or(c.makeCollection(want), c.remember(want.ID))
 	}
-	if err := c.fits(found, want); err != nil {
-		return err
+	return cmp.Or(c.fits(found, want), c.load(found), c.remember(idOf(found)))
+}
+
+// idOf is what tells a collection from another of that name; empty for one that
+// is not there.
+func idOf(found *entity.Collection) string {
+	if found == nil {
+		return ""
 	}
-	return c.load(found)
+	record, _ := rows.ReadRecord(found.Schema.Description)
+	return record.ID
+}
+
+// remember has the journal forget what went into another collection.
+func (c *check) remember(collection string) error {
+	forgotten, err := c.run.Journal.SetCollection(c.run.ctx, c.run.Destination, collection)
+	if err != nil {
+		return c.run.journalFault(err)
+	}
+	if forgotten > 0 {
+		c.run.Logger.Warn("the collection is not the one that the journal knows: its documents are ingested again",
+			"collection", c.run.Collection, "documents", forgotten)
+	}
+	return nil
+}
+
+// journal holds the journal against the vector store before it is believed: the
+// documents that it knows went into a collection that may be gone. A store that
+// does not answer now is met again by whoever has work for it.
+func (c *check) journal() {
+	r := c.run
+	totals, err := r.Journal.Totals(r.ctx, r.Destination)
+	if err != nil {
+		r.fault(err)
+	}
+	if err != nil || totals.Documents == 0 {
+		return
+	}
+	known, err := r.Journal.Collection(r.ctx, r.Destination)
+	if err != nil {
+		r.fault(err)
+		return
+	}
+	found, err := c.describe()
+	if err == nil && idOf(found) != known && (found != nil || known != "") {
+		_ = c.remember(idOf(found)) // a fault of the journal has ended the run
+	}
 }
 
 // fits ends the run where a collection cannot hold rows of the wanted record.
@@ -74,7 +126,11 @@ func (c *check) fits(found *entity.Collection, want rows.Record) error {
 
 // sameModel is fits for one who does not know the dimensions of the model.
 func (c *check) sameModel(found *entity.Collection) error {
-	record, _ := rows.ReadRecord(found.Schema.Description)
+	record, ok := rows.ReadRecord(found.Schema.Description)
+	if ok && record.Model != c.run.Model {
+		return c.misfit(upstreamMilvus, fmt.Errorf("collection %q holds vectors of model %q, not of %q; choose another collection",
+			c.run.Collection, record.Model, c.run.Model))
+	}
 	return c.fits(found, rows.NewRecord(c.run.Model, record.Dimensions))
 }
 
@@ -94,7 +150,7 @@ func (c *check) bucket() error {
 		return r.beforeFirst(upstreamS3, err)
 	}
 	if !r.CreateBucket {
-		return c.misfit(upstreamS3, fmt.Errorf("bucket %q does not exist; make it, or have it made (CreateBucket)", r.Bucket))
+		return c.misfit(upstreamS3, fmt.Errorf("bucket %q does not exist; make it, or have it made with --create-bucket", r.Bucket))
 	}
 	err = r.objects.do(r.ctx, func() error {
 		_, err := r.ObjectGuard.CreateBucket(r.ctx, r.Objects, &s3.CreateBucketInput{Bucket: aws.String(r.Bucket)})
@@ -105,27 +161,37 @@ func (c *check) bucket() error {
 
 // collection describes the collection; nil means that there is none.
 func (c *check) collection() (*entity.Collection, error) {
-	r := c.run
-	var there bool
-	err := r.vectors.do(r.ctx, func() (err error) {
-		there, err = r.VectorGuard.HasCollection(r.ctx, r.Vectors, r.Collection)
-		return err
+	found, err := c.describe()
+	return found, c.run.beforeFirst(upstreamMilvus, err)
+}
+
+// describe asks for the collection, once a run.
+func (c *check) describe() (*entity.Collection, error) {
+	c.described.Do(func() {
+		r := c.run
+		var there bool
+		c.describeErr = r.vectors.do(r.ctx, func() (err error) {
+			there, err = r.VectorGuard.HasCollection(r.ctx, r.Vectors, r.Collection)
+			return err
+		})
+		if c.describeErr != nil || !there {
+			return
+		}
+		c.describeErr = r.vectors.do(r.ctx, func() (err error) {
+			c.found, err = r.VectorGuard.DescribeCollection(r.ctx, r.Vectors, r.Collection)
+			return err
+		})
 	})
-	if err != nil || !there {
-		return nil, r.beforeFirst(upstreamMilvus, err)
-	}
-	var found *entity.Collection
-	err = r.vectors.do(r.ctx, func() (err error) {
-		found, err = r.VectorGuard.DescribeCollection(r.ctx, r.Vectors, r.Collection)
-		return err
-	})
-	return found, r.beforeFirst(upstreamMilvus, err)
+	return c.found, c.describeErr
 }
 
 // model asks for one embedding and gives its dimensions.
 func (c *check) model() (int, error) {
 	r := c.run
 	vector, err := r.embed.canary()
+	for tries := 0; err != nil && tries < patience && r.embed.waitedOut(err); tries++ {
+		vector, err = r.embed.canary()
+	}
 	if err != nil {
 		return 0, r.beforeFirst(upstreamLLM, err)
 	}

@@ -181,7 +181,7 @@ func (e *embedder) send(batch []text) {
 	case isTooLarge(err) && len(batch) > 1:
 		e.shrink(batch)
 		e.split(batch)
-	case verdict.Outcome == resilience.Throttled && e.pause(verdict.RetryAfter):
+	case e.waitedOut(err):
 		e.send(batch)
 	case e.run.stopFor(upstreamLLM, verdict, err) != nil:
 		e.give(batch, e.run.blame(upstreamLLM, "embed", err))
@@ -322,6 +322,12 @@ func (e *embedder) shrink(batch []text) {
 	e.limits.Tokens = max(1, min(e.limits.Tokens, tokens/2))
 	e.limits.Bytes = max(1, min(e.limits.Bytes, bytes/2))
 	e.run.Logger.Info("smaller batches for embeddings", "items", e.limits.Items, "tokens", e.limits.Tokens, "bytes", e.limits.Bytes)
+}
+
+// waitedOut reports whether an error was a rate limit that is over now.
+func (e *embedder) waitedOut(err error) bool {
+	verdict := classify(e.run.ctx, err)
+	return verdict.Outcome == resilience.Throttled && e.pause(verdict.RetryAfter)
 }
 
 // pause waits out a rate limit that says how long it lasts. This is pacing: the

@@ -122,3 +122,26 @@ func (r *run) beforeFirst(up upstream, err error) error {
 	}
 	return deferral("check", "stopped", err)
 }
+
+// stopOrError is blame for one who has no run: an upstream that is away, or
+// refuses whoever asks, is a stop; any other error stays what it is.
+func stopOrError(ctx context.Context, up upstream, err error) error {
+	verdict := up.classify(ctx, err)
+	stop := &StopError{Kind: StopDeferred, Upstream: up.name, Err: err}
+	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
+		stop.RetryAt = open.RetryAt()
+		return stop
+	}
+	if verdict.RetryAfter > 0 {
+		stop.RetryAt = time.Now().Add(verdict.RetryAfter)
+	}
+	switch verdict.Outcome {
+	case resilience.Failure, resilience.Throttled:
+		return stop
+	case resilience.Denied:
+		stop.Kind = StopDenied
+		return stop
+	case resilience.Success, resilience.Ignored:
+	}
+	return err
+}

@@ -44,7 +44,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -283,10 +285,14 @@ func checkMeta(meta map[string]string) error {
 
 // policy is the hash of everything that decides what rows a content becomes.
 func (p *Pipeline) policy(format parse.Format) string {
-	c := p.Chunks
-	return rows.PolicyHash("parse", format.Parser, strconv.Itoa(format.Version),
-		"chunk", strconv.Itoa(chunk.Version), c.Mode.String(), strconv.Itoa(c.Tokens), strconv.Itoa(c.Overlap), strconv.Itoa(c.MaxBytes),
-		"tokenizer", p.Tokenizer, "model", p.Model, strconv.Itoa(p.Dimensions))
+	parts := []string{
+		"parse", format.Parser, strconv.Itoa(format.Version), "chunk", p.chunker.Policy(),
+		"tokenizer", p.Tokenizer, "model", p.Model, strconv.Itoa(p.Dimensions),
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Meta)) {
+		parts = append(parts, "meta", key, p.Meta[key])
+	}
+	return rows.PolicyHash(parts...)
 }
 
 // originalKey is where the content of a document is kept.

@@ -442,3 +442,97 @@ func TestFuse(t *testing.T) {
 	assert.InDelta(t, 2.0/3+1.0/4, fused[0].Score, 1e-9)
 	assert.Empty(t, fuse(nil, nil))
 }
+
+// The stores are the truth: a journal that speaks of a collection that is gone
+// is not believed.
+func TestLostCollection(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(10)
+	_, err := w.run()
+	require.NoError(t, err)
+	ids := w.requireComplete(10)
+	texts := w.model.Stats().Texts
+	require.NoError(t, w.store.DropCollection(t.Context(), "docs"))
+
+	again, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 10, again.Ingested)
+	assert.Equal(t, ids, w.requireComplete(10))
+	assert.Equal(t, texts+1, w.model.Stats().Texts, "the vectors were paid for: the check of the model alone")
+
+	// Another collection under the same name is another collection.
+	require.NoError(t, w.store.DropCollection(t.Context(), "docs"))
+	require.NoError(t, os.Rename(filepath.Join(w.dir, "docs", "note000.txt"), filepath.Join(w.dir, "note000.txt")))
+	_, err = w.run(func(c *Config) { c.Destination = "another journal's" })
+	require.NoError(t, err)
+	w.requireComplete(9)
+	require.NoError(t, os.Rename(filepath.Join(w.dir, "note000.txt"), filepath.Join(w.dir, "docs", "note000.txt")))
+	_, err = w.run()
+	require.NoError(t, err)
+	w.requireComplete(10)
+}
+
+// An unchanged corpus needs no upstream, not even to find that out.
+func TestUnchangedWhileTheStoreIsAway(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(3)
+	_, err := w.run()
+	require.NoError(t, err)
+	away := &awayStore{Store: w.store}
+	summary, err := w.run(func(c *Config) { c.Vectors = away })
+	require.NoError(t, err)
+	assert.Equal(t, 3, summary.Unchanged)
+	w.write("new.txt", "A new text.")
+	_, err = w.run(func(c *Config) { c.Vectors = away })
+	assert.Equal(t, StopDeferred, stopOf(t, err).Kind)
+	assert.Equal(t, 2, away.asked, "once a run")
+}
+
+type awayStore struct {
+	vectorstore.Store
+	asked int
+}
+
+func (s *awayStore) HasCollection(context.Context, string) (bool, error) {
+	s.asked++
+	return false, errors.New("connection refused")
+}
+
+// What is kept on each row is part of what a document becomes.
+func TestMetaChanges(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(3)
+	_, err := w.run()
+	require.NoError(t, err)
+	summary, err := w.run(func(c *Config) { c.Meta = map[string]string{"team": "search"} })
+	require.NoError(t, err)
+	assert.Equal(t, 3, summary.Ingested)
+	assert.Zero(t, summary.Embedded)
+	w.requireComplete(3)
+	for _, row := range w.rows() {
+		assert.Contains(t, string(row.Meta), `"team":"search"`)
+	}
+}
+
+func TestSearchWhileAnUpstreamIsAway(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(3)
+	_, err := w.run()
+	require.NoError(t, err)
+	p, err := New(w.config)
+	require.NoError(t, err)
+	for status, kind := range map[int]StopKind{500: StopDeferred, 401: StopDenied, 429: StopDeferred} {
+		w.model.Script(llmtest.All(llmtest.Status(status)))
+		_, err = p.Search(t.Context(), "valve", SearchOptions{})
+		assert.Equal(t, kind, stopOf(t, err).Kind, status)
+	}
+}
+
+func TestRateLimitOfTheCheckIsWaitedOut(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(3)
+	w.model.Script(llmtest.First(1, llmtest.RateLimit("1")))
+	summary, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 3, summary.Ingested)
+}

@@ -200,6 +200,9 @@ func (r *run) fault(err error) {
 // one assembler that makes groups, several committers. Each channel is bounded,
 // so a slow upstream slows the readers.
 func (r *run) execute(documents iter.Seq2[source.Item, error]) {
+	if !r.DryRun {
+		r.check.journal()
+	}
 	items := make(chan source.Item)
 	parts := make(chan *part)
 	groups := make(chan []*part)

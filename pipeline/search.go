@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
@@ -57,9 +58,10 @@ var hitFields = []string{rows.ID, rows.Source, rows.Heading, rows.Text, rows.Met
 
 // Search finds the chunks that answer a question best. The collection must hold
 // vectors of the pipeline's model; a [*StopError] of kind StopConfiguration
-// says that it does not, or is not there. Other errors are those of the doors.
+// says that it does not, or is not there, and one of the other kinds that an
+// upstream is away or refuses. Other errors are those of the doors.
 func (p *Pipeline) Search(ctx context.Context, question string, options SearchOptions) ([]Hit, error) {
-	if question == "" {
+	if strings.TrimSpace(question) == "" {
 		return nil, errors.New("search: the question is empty")
 	}
 	limit := min(cmp.Or(options.Limit, defaultHits), candidates)
@@ -69,9 +71,13 @@ func (p *Pipeline) Search(ctx context.Context, question string, options SearchOp
 	if err := p.checkRecord(ctx); err != nil {
 		return nil, err
 	}
-	byVector, err := p.searchVector(ctx, question, options.Where)
+	vector, err := p.embedQuestion(ctx, question)
 	if err != nil {
-		return nil, err
+		return nil, stopOrError(ctx, upstreamLLM, err)
+	}
+	byVector, err := p.searchVector(ctx, vector, options.Where)
+	if err != nil {
+		return nil, stopOrError(ctx, upstreamMilvus, err)
 	}
 	texts, ok := p.Vectors.(vectorstore.TextSearcher)
 	if !ok {
@@ -79,7 +85,7 @@ func (p *Pipeline) Search(ctx context.Context, question string, options SearchOp
 	}
 	byText, err := p.searchText(ctx, texts, question, options.Where)
 	if err != nil {
-		return nil, err
+		return nil, stopOrError(ctx, upstreamMilvus, err)
 	}
 	fused := fuse(byVector, byText)
 	return fused[:min(limit, len(fused))], nil
@@ -94,14 +100,14 @@ func CollectionRecord(ctx context.Context, guard vectorstore.Guard, store vector
 	}
 	there, err := guard.HasCollection(ctx, store, collection)
 	if err != nil {
-		return rows.Record{}, err
+		return rows.Record{}, stopOrError(ctx, upstreamMilvus, err)
 	}
 	if !there {
 		return rows.Record{}, misfit(errors.New("there is none; ingest something first, or name another with --collection"))
 	}
 	found, err := guard.DescribeCollection(ctx, store, collection)
 	if err != nil {
-		return rows.Record{}, err
+		return rows.Record{}, stopOrError(ctx, upstreamMilvus, err)
 	}
 	record, ok := rows.ReadRecord(found.Schema.Description)
 	if !ok {
@@ -122,17 +128,21 @@ func (p *Pipeline) checkRecord(ctx context.Context) error {
 	return nil
 }
 
-func (p *Pipeline) searchVector(ctx context.Context, question, where string) ([]Hit, error) {
+func (p *Pipeline) embedQuestion(ctx context.Context, question string) ([]float32, error) {
 	response, err := p.LLMGuard.CreateEmbeddings(ctx, p.Embeddings, p.embeddingRequest(question))
 	if err != nil {
 		return nil, err
 	}
+	return response.Data[0].Embedding, nil
+}
+
+func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where string) ([]Hit, error) {
 	param, err := entity.NewIndexAUTOINDEXSearchParam(1)
 	if err != nil {
 		return nil, err
 	}
 	results, err := p.VectorGuard.Search(ctx, p.Vectors, p.Collection, nil, where, hitFields,
-		[]entity.Vector{entity.FloatVector(response.Data[0].Embedding)}, rows.Vector, entity.COSINE, candidates, param,
+		[]entity.Vector{entity.FloatVector(vector)}, rows.Vector, entity.COSINE, candidates, param,
 		client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	if err != nil {
 		return nil, err

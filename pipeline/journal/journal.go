@@ -52,6 +52,8 @@ CREATE TABLE IF NOT EXISTS problem (
 	status TEXT NOT NULL, stage TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL, at INTEGER NOT NULL,
 	location TEXT NOT NULL DEFAULT '',
 	PRIMARY KEY (destination, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS destination (
+	destination TEXT NOT NULL PRIMARY KEY, collection TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS run (
 	destination TEXT NOT NULL PRIMARY KEY, at INTEGER NOT NULL, summary TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS vector (
@@ -482,4 +484,38 @@ func (j *Journal) LastRun(ctx context.Context, destination string) (json.RawMess
 		return nil, time.Time{}, j.found(err)
 	}
 	return json.RawMessage(strings.Clone(text)), time.UnixMilli(at).UTC(), nil
+}
+
+// Collection is the collection that a destination's documents went into, as
+// SetCollection named it; empty when it has not been named.
+func (j *Journal) Collection(ctx context.Context, destination string) (string, error) {
+	var id string
+	err := j.db.QueryRowContext(ctx, "SELECT collection FROM destination WHERE destination=?", destination).Scan(&id)
+	return id, j.found(err)
+}
+
+// SetCollection names the collection that a destination's documents go into. The
+// documents that went into another that had been named are forgotten: they are
+// not in this one. The result is how many that were.
+func (j *Journal) SetCollection(ctx context.Context, destination, id string) (forgotten int64, err error) {
+	err = j.write(ctx, func(tx *sql.Tx) error {
+		var before string
+		err := tx.QueryRowContext(ctx, "SELECT collection FROM destination WHERE destination=?", destination).Scan(&before)
+		named := err == nil
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if named && before != id {
+			result, err := tx.ExecContext(ctx, "DELETE FROM document WHERE destination=?", destination)
+			if err != nil {
+				return err
+			}
+			if forgotten, err = result.RowsAffected(); err != nil {
+				return err
+			}
+		}
+		_, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO destination VALUES (?,?)", destination, id)
+		return err
+	})
+	return forgotten, err
 }

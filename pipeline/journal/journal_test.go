@@ -252,3 +252,26 @@ func TestOldLayoutIsMigrated(t *testing.T) {
 	d.Location = "/mnt/a"
 	assert.Equal(t, []Document{d}, documents)
 }
+
+// A journal that speaks of another collection than the one that is there is of
+// no use.
+func TestCollectionIsKept(t *testing.T) {
+	j, _ := fresh(t)
+	ctx := t.Context()
+	id, err := j.Collection(ctx, "d")
+	require.NoError(t, err)
+	assert.Empty(t, id)
+	forgotten, err := j.SetCollection(ctx, "d", "one")
+	require.NoError(t, err)
+	assert.Zero(t, forgotten)
+	require.NoError(t, j.Complete(ctx, "d", Document{ID: "a", At: noon}))
+	forgotten, err = j.SetCollection(ctx, "d", "one")
+	require.NoError(t, err)
+	assert.Zero(t, forgotten)
+	forgotten, err = j.SetCollection(ctx, "d", "two")
+	require.NoError(t, err)
+	assert.Equal(t, int64(1), forgotten)
+	id, err = j.Collection(ctx, "d")
+	require.NoError(t, err)
+	assert.Equal(t, "two", id)
+}

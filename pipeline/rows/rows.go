@@ -142,12 +142,13 @@ func clip(text string, limit int) string {
 // Record is what a collection says of itself, in its description.
 type Record struct {
 	Layout     int    `json:"penstock"`
+	ID         string `json:"id,omitempty"` // tells a collection from another of that name
 	Model      string `json:"model"`
 	Dimensions int    `json:"dimensions"`
 	Metric     string `json:"metric"`
 }
 
-// NewRecord describes a collection of this layout for a model.
+// NewRecord describes a collection of this layout for a model. Its ID is empty.
 func NewRecord(model string, dimensions int) Record {
 	return Record{Layout: Layout, Model: model, Dimensions: dimensions, Metric: string(entity.COSINE)}
 }
