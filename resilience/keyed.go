@@ -28,7 +28,13 @@ type Keyed struct {
 	byKey    map[string]*list.Element
 	recent   *list.List // of *member, the latest first
 	overflow *Breaker
+
+	noBlank, noIdle int // searches for room to skip, for there was none of the kind
 }
+
+// searchShare bounds a search for room to about as many breakers for each key
+// that finds none, however large the family is.
+const searchShare = 64
 
 type member struct {
 	key string
@@ -101,8 +107,21 @@ func (k *Keyed) Get(key string) *Breaker {
 // evictLocked forgets one idle breaker, if it can one that has nothing to
 // forget.
 func (k *Keyed) evictLocked() bool {
-	blank := func(b *Breaker) bool { return b.idle() && b.blank() }
-	return k.forgetLocked(blank) || k.forgetLocked((*Breaker).idle)
+	blank := func(b *Breaker) bool { return b.blank() && b.idle() }
+	return k.searchLocked(&k.noBlank, blank) || k.searchLocked(&k.noIdle, (*Breaker).idle)
+}
+
+// searchLocked skips a share of the searches after one in vain.
+func (k *Keyed) searchLocked(skip *int, fits func(*Breaker) bool) bool {
+	if *skip > 0 {
+		*skip--
+		return false
+	}
+	if k.forgetLocked(fits) {
+		return true
+	}
+	*skip = len(k.byKey) / searchShare
+	return false
 }
 
 func (k *Keyed) forgetLocked(fits func(*Breaker) bool) bool {
@@ -128,8 +147,11 @@ func (b *Breaker) idle() bool {
 // blank reports whether a closed breaker has nothing that speaks against its
 // upstream.
 func (b *Breaker) blank() bool {
+	if w := b.word.Load(); b.plain || w&streakMask != 0 {
+		return w&streakMask == 0
+	}
 	s := b.Snapshot()
-	return s.Streak+s.WindowFailures+s.WindowSlow == 0
+	return s.WindowFailures+s.WindowSlow == 0
 }
 
 // name keeps within validName, and gives no two keys the same.

@@ -3,6 +3,7 @@ package resilience_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +172,29 @@ func TestRule32KeyedNames(t *testing.T) {
 	}
 	assert.NotSame(t, k.Get(long), k.Get(long+"more"))
 	assert.NotEqual(t, k.Get(long).Name(), k.Get(long+"more").Name())
+}
+
+// BenchmarkKeyedFull is a new key in a family of 20,000 that is full.
+func BenchmarkKeyedFull(b *testing.B) {
+	fill := map[string]func(*resilience.Breaker) *resilience.Permit{
+		"open":   func(m *resilience.Breaker) *resilience.Permit { m.Trip("bench"); return nil },
+		"streak": func(m *resilience.Breaker) *resilience.Permit { _ = m.Do(b.Context(), down); return nil },
+		"busy":   func(m *resilience.Breaker) *resilience.Permit { p, _ := m.Allow(b.Context()); return p },
+	}
+	for name, with := range fill {
+		b.Run(name, func(b *testing.B) {
+			k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{MaxKeys: 20_000})
+			require.NoError(b, err)
+			held := make([]*resilience.Permit, 20_000)
+			for i := range held {
+				held[i] = with(k.Get(fmt.Sprint("member", i)))
+			}
+			n := 0
+			for b.Loop() {
+				n++
+				k.Get(fmt.Sprint(n))
+			}
+			runtime.KeepAlive(held)
+		})
+	}
 }
