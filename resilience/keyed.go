@@ -17,8 +17,7 @@ import (
 //
 // A family is bounded by Config.MaxKeys. To make room it forgets a breaker that
 // is closed, is not forced to be, and has no call in flight: the one that was
-// asked for longest ago among those that have counted no failure lately, or
-// else among those that have. Where there is none, the keys that found no room
+// asked for longest ago, if it can one that has counted no failure lately. Where there is none, the keys that found no room
 // share one breaker, named PREFIX/(overflow), until there is.
 type Keyed struct {
 	prefix string
@@ -28,13 +27,12 @@ type Keyed struct {
 	byKey    map[string]*list.Element
 	recent   *list.List // of *member, the latest first
 	overflow *Breaker
-
-	noBlank, noIdle int // searches for room to skip, for there was none of the kind
+	skip     int // keys that find no room before the whole family is searched again
 }
 
-// searchShare bounds a search for room to about as many breakers for each key
-// that finds none, however large the family is.
-const searchShare = 64
+// searchOldest bounds the search for room to about as many breakers for each
+// new key, however large the family is.
+const searchOldest = 64
 
 type member struct {
 	key string
@@ -108,24 +106,22 @@ func (k *Keyed) Get(key string) *Breaker {
 // forget.
 func (k *Keyed) evictLocked() bool {
 	blank := func(b *Breaker) bool { return b.blank() && b.idle() }
-	return k.searchLocked(&k.noBlank, blank) || k.searchLocked(&k.noIdle, (*Breaker).idle)
-}
-
-// searchLocked skips a share of the searches after one in vain.
-func (k *Keyed) searchLocked(skip *int, fits func(*Breaker) bool) bool {
-	if *skip > 0 {
-		*skip--
-		return false
-	}
-	if k.forgetLocked(fits) {
+	if k.forgetLocked(blank, searchOldest) {
 		return true
 	}
-	*skip = len(k.byKey) / searchShare
+	if k.skip > 0 {
+		k.skip--
+		return false
+	}
+	if k.forgetLocked((*Breaker).idle, len(k.byKey)) {
+		return true
+	}
+	k.skip = len(k.byKey) / searchOldest
 	return false
 }
 
-func (k *Keyed) forgetLocked(fits func(*Breaker) bool) bool {
-	for e := k.recent.Back(); e != nil; e = e.Prev() {
+func (k *Keyed) forgetLocked(fits func(*Breaker) bool, most int) bool {
+	for e := k.recent.Back(); e != nil && most > 0; e, most = e.Prev(), most-1 {
 		if m := e.Value.(*member); fits(m.b) {
 			k.recent.Remove(e)
 			delete(k.byKey, m.key)
