@@ -89,11 +89,17 @@ func checkVectors(vectors []entity.Vector) error {
 		return fmt.Errorf("no vectors to search for")
 	}
 	return checkRows(vectors, func(v entity.Vector) error {
-		fv, ok := v.(entity.FloatVector)
-		if !ok {
-			return nil
+		switch fv, float := v.(entity.FloatVector); {
+		case v == nil: // the SDK would panic
+			return fmt.Errorf("no vector")
+		case v.FieldType() != vectors[0].FieldType():
+			return fmt.Errorf("%s among %s", v.FieldType().Name(), vectors[0].FieldType().Name())
+		case float && len(fv) == 0:
+			return fmt.Errorf("no dimensions")
+		case float:
+			return finite(fv)
 		}
-		return finite(fv)
+		return nil
 	})
 }
 

@@ -280,6 +280,8 @@ func checkShape(reply any) error {
 	switch r := reply.(type) {
 	case *milvuspb.SearchResults:
 		return checkResults(r.GetResults())
+	case *milvuspb.QueryResults:
+		return checkFieldData(r.GetFieldsData(), -1)
 	case *milvuspb.DescribeCollectionResponse:
 		if r.GetSchema() == nil {
 			return fmt.Errorf("it has no schema")
@@ -303,5 +305,8 @@ func checkResults(r *schemapb.SearchResultData) error {
 	if rows != int64(len(r.GetScores())) || rows != int64(keys) {
 		return fmt.Errorf("%d rows, %d scores, %d keys", rows, len(r.GetScores()), keys)
 	}
-	return nil
+	if rows == 0 {
+		return nil // its fields may be anything
+	}
+	return checkFieldData(r.GetFieldsData(), int(rows))
 }

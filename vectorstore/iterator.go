@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 
@@ -22,6 +23,9 @@ type Iterator struct {
 	expr   string
 	permit *resilience.Permit
 	span   *trace.Span
+	caller context.Context
+	busy   atomic.Bool
+	stop   func() bool
 
 	once sync.Once
 	done error // what Next gives after the end
@@ -30,7 +34,7 @@ type Iterator struct {
 // QueryIterator starts reading the rows that the option's expression matches;
 // the first batch is fetched at once. Among the output fields must be the
 // primary key. The SDK reads with the collection's consistency. Close the
-// iterator.
+// iterator; where ctx ends, the call's slot comes back even if nobody does.
 func QueryIterator(ctx context.Context, c QueryIterable, opt *client.QueryIteratorOption) (*Iterator, error) {
 	return Guard{}.QueryIterator(ctx, c, opt)
 }
@@ -50,14 +54,36 @@ func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.Q
 		span.End(err, o.classify, errorType)
 		return nil, err
 	}
-	i := &Iterator{o: o, expr: asked.Expr, permit: permit, span: span}
+	i := &Iterator{o: o, expr: asked.Expr, permit: permit, span: span, caller: ctx}
 	defer i.watch(&err)
 	err = errPanicked
 	if i.it, err = c.QueryIterator(context.WithValue(permit.Context(), pageKey{}, i.expr), opt); err != nil {
 		i.end(ctx, err)
 		return nil, err
 	}
+	i.stop = context.AfterFunc(ctx, i.forsaken)
 	return i, nil
+}
+
+// forsaken ends the call when its context ends and nobody reads. A Next that
+// is under way gets an error and decides itself.
+func (i *Iterator) forsaken() {
+	if i.busy.Load() {
+		return
+	}
+	i.once.Do(func() {
+		i.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored})
+		i.span.End(context.Cause(i.caller), ignore, errorType)
+	})
+}
+
+// rest is the end of a Next. Where the context ended meanwhile, nobody may come
+// back.
+func (i *Iterator) rest() {
+	i.busy.Store(false)
+	if i.caller.Err() != nil {
+		i.forsaken()
+	}
 }
 
 // watch ends the call where the SDK panics or ends the goroutine, both of
@@ -79,6 +105,8 @@ func (i *Iterator) Next(ctx context.Context) (client.ResultSet, error) {
 	if i.done != nil {
 		return nil, i.done
 	}
+	i.busy.Store(true)
+	defer i.rest()
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, pageKey{}, i.expr))
 	defer cancel()
 	defer context.AfterFunc(i.permit.Context(), cancel)()
@@ -115,6 +143,9 @@ func (i *Iterator) Close() error {
 }
 
 func (i *Iterator) end(ctx context.Context, err error) {
+	if i.stop != nil {
+		i.stop()
+	}
 	i.once.Do(func() {
 		i.done = err
 		if errors.Is(err, io.EOF) {
