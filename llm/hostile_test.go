@@ -162,6 +162,22 @@ func TestCancelledAtEachStage(t *testing.T) {
 	}
 }
 
+// A stream that nobody reads or closes held a probe's slot until its lease ran
+// out, although its context had ended.
+func TestStreamWhoseContextEndsGivesItsSlotBack(t *testing.T) {
+	s := llmtest.NewServer(t, llmtest.Options{})
+	client := newClient(t, llm.Config{BaseURL: s.URL})
+	guard, _ := openBreaker(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := guard.CreateChatCompletionStream(ctx, client, ask("one two"))
+	require.NoError(t, err)
+	require.False(t, guard.Breaker.Ready())
+	cancel()
+	require.Eventually(t, guard.Breaker.Ready, 5*time.Second, time.Millisecond)
+	assert.Equal(t, uint64(1), guard.Breaker.Snapshot().Ignored)
+	require.NoError(t, stream.Close())
+}
+
 // A thousand callers on one client, while the server dies and comes back: the
 // breaker's counts add up, refused calls are not sent, and afterwards it works.
 func TestThousandCallersWhileTheServerDies(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sashabaranov/go-openai"
@@ -28,6 +29,8 @@ type ChatCompletionStream struct {
 	caller context.Context
 	cancel context.CancelFunc
 	told   *wait
+	busy   atomic.Bool
+	stop   func() bool // the watch over caller
 
 	chunks   int
 	finished bool  // a choice has its finish reason
@@ -36,7 +39,8 @@ type ChatCompletionStream struct {
 }
 
 // CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's own; a refused call returns
-// *[resilience.OpenError] or *[resilience.DeniedError]. The stream must be read to its end or closed.
+// *[resilience.OpenError] or *[resilience.DeniedError]. The stream must be read to its end or closed; where ctx ends, the
+// call's slot comes back even if nobody does.
 func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
 	b := g.breaker()
 	s := &ChatCompletionStream{}
@@ -62,7 +66,24 @@ func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStream
 		s.done(err)
 		return nil, err
 	}
+	s.stop = context.AfterFunc(s.caller, s.forsaken)
 	return s, nil
+}
+
+// forsaken ends the call when its context ends and nobody reads. A Recv that is under way gets an error and decides
+// itself.
+func (s *ChatCompletionStream) forsaken() {
+	if !s.busy.Load() {
+		s.abandon()
+	}
+}
+
+// rest is the end of a Recv. Where the context ended meanwhile, nobody may come back.
+func (s *ChatCompletionStream) rest() {
+	s.busy.Store(false)
+	if s.caller.Err() != nil {
+		s.forsaken()
+	}
 }
 
 // Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before a choice has its
@@ -71,6 +92,8 @@ func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, erro
 	if s.end != nil {
 		return openai.ChatCompletionStreamResponse{}, s.end
 	}
+	s.busy.Store(true)
+	defer s.rest()
 	err := errPanicked
 	defer s.watch(&err)
 	chunk, err := s.inner.Recv()
@@ -82,6 +105,8 @@ func (s *ChatCompletionStream) RecvRaw() ([]byte, error) {
 	if s.end != nil {
 		return nil, s.end
 	}
+	s.busy.Store(true)
+	defer s.rest()
 	err := errPanicked
 	defer s.watch(&err)
 	raw, err := s.inner.RecvRaw()
@@ -121,6 +146,9 @@ func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) 
 
 // done decides the outcome; the first call counts.
 func (s *ChatCompletionStream) done(err error) {
+	if s.stop != nil {
+		s.stop()
+	}
 	if err == io.EOF { //nolint:errorlint // see step
 		err = nil
 	}
@@ -140,8 +168,13 @@ var errAbandoned = errors.New("llm: stream closed before its end")
 // Close ends the stream and gives its connection back. Before the end, it means that the reader does not care, which
 // says nothing about the upstream. Close may be called more than once.
 func (s *ChatCompletionStream) Close() error {
-	s.close(errAbandoned, ignore, func() { s.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored}) })
+	s.stop()
+	s.abandon()
 	return s.inner.Close()
+}
+
+func (s *ChatCompletionStream) abandon() {
+	s.close(errAbandoned, ignore, func() { s.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored}) })
 }
 
 // watch ends the stream where the client panics or ends the goroutine, both of which go on: err is errPanicked until
