@@ -17,8 +17,10 @@ import (
 //
 // A family is bounded by Config.MaxKeys. To make room it forgets a breaker that
 // is closed, is not forced to be, and has no call in flight: the one that was
-// asked for longest ago, if it can one that has counted no failure lately. Where there is none, the keys that found no room
-// share one breaker, named PREFIX/(overflow), until there is.
+// asked for longest ago, if it can one that has counted no failure lately.
+// Where there is none, the keys that found no room share one breaker, named
+// PREFIX/(overflow), until there is; a large family is not searched for room
+// at every key.
 type Keyed struct {
 	prefix string
 	cfg    Config
