@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each test that the guide names exists.
+// Each test that the guide names exists, and each row of its table of traps names one.
 func TestGuideNamesRealTests(t *testing.T) {
 	guide, err := os.ReadFile("../docs/llm.md")
 	require.NoError(t, err)
@@ -27,5 +27,13 @@ func TestGuideNamesRealTests(t *testing.T) {
 	assert.Greater(t, len(names), 20)
 	for _, name := range names {
 		assert.Contains(t, code.String(), "func "+name+"(", name)
+	}
+	_, table, found := strings.Cut(string(guide), "| the SDK | here | test |\n|---|---|---|\n")
+	require.True(t, found)
+	for row := range strings.Lines(table) {
+		if !strings.HasPrefix(row, "|") {
+			break
+		}
+		assert.Contains(t, row, "`Test")
 	}
 }
