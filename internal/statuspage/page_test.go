@@ -341,6 +341,8 @@ func TestSearchesAreBounded(t *testing.T) {
 	for range searchesAtATime {
 		assert.Equal(t, http.StatusBadGateway, <-done)
 	}
+	f.searcher.hold, f.searcher.err = nil, nil
+	assert.Equal(t, http.StatusOK, f.get("/search?q=pumps").Code, "the places come back")
 }
 
 func TestHealthAndReadiness(t *testing.T) {
