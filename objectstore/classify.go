@@ -75,7 +75,8 @@ var byStatus = map[int]resilience.Outcome{
 //	Success    404, 304, 409, 412: an answer that proves S3 works
 //	Denied     bad or missing credentials, no permission
 //	Throttled  SlowDown, 429, 503 with Retry-After, which it carries on
-//	Failure    5xx, connection failures, timeouts, *ContractError
+//	Failure    5xx, connection failures, timeouts, *ContractError, a redirect
+//	           to another place
 //	Ignored    other 4xx, what never left, the caller's cancellation
 //
 // A 403 for HeadObject is Ignored, since it may be a missing key.
@@ -133,6 +134,8 @@ func answered(err error, s int, code string) resilience.Verdict {
 	case s == http.StatusServiceUnavailable && after > 0:
 		out = resilience.Throttled
 	case known:
+	case s >= 300 && s < 400 && elsewhere(err):
+		out = resilience.Failure
 	case s >= 300 && s < 500:
 		out = resilience.Ignored
 	default:
@@ -176,16 +179,29 @@ func sent(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// elsewhere reports whether an answer sends the caller to another place, which
+// is a proxy's way. S3 names none to a caller with the wrong region; the SDK's
+// own HTTP client then names one that does not exist.
+func elsewhere(err error) bool {
+	to := header(err, "Location")
+	return to != "" && to != "https://amazonaws.com/badhttpredirectlocation"
+}
+
+// header is a header of the answer in err, or "".
+func header(err error, name string) string {
+	var e *awshttp.ResponseError
+	if !errors.As(err, &e) || e.Response == nil || e.Response.Response == nil {
+		return ""
+	}
+	return e.Response.Header.Get(name)
+}
+
 const maxRetryAfter = 24 * time.Hour
 
 // retryAfter reads the header, in seconds or as an HTTP date, as a duration
 // from now, at most a day; 0 where there is none.
 func retryAfter(err error) time.Duration {
-	var e *awshttp.ResponseError
-	if !errors.As(err, &e) || e.Response == nil || e.Response.Response == nil {
-		return 0
-	}
-	text := e.Response.Header.Get("Retry-After")
+	text := header(err, "Retry-After")
 	if at, err := http.ParseTime(text); err == nil {
 		return min(max(time.Until(at), 0), maxRetryAfter)
 	}

@@ -41,7 +41,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	for _, code := range []int{301, 302, 307, 308} {
 		s := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, code) })
 		client := newClient(t, objectstore.Config{Endpoint: s.URL})
-		g, _ := breaker(t, resilience.Config{FailMax: 100})
+		g, b := breaker(t, resilience.Config{FailMax: 100})
 		for name, op := range operations(t, g, client) {
 			s.requests.Store(0)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -50,6 +50,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			assert.Equal(t, int32(1), s.requests.Load(), "%s at %d", name, code)
 			cancel()
 		}
+		assert.Equal(t, b.Snapshot().Calls, b.Snapshot().Failures, "%d is the answer of another server", code)
 		idle(client)
 	}
 }
