@@ -3,11 +3,14 @@ package objectstore_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,4 +186,101 @@ func TestEmptyAnswersOfS3AreAnswers(t *testing.T) {
 		Bucket: aws.String("bucket"), Delete: &types.Delete{Quiet: aws.Bool(true), Objects: []types.ObjectIdentifier{{Key: aws.String("a")}}},
 	})
 	require.NoError(t, err, "nothing went wrong")
+}
+
+// A thousand callers on one client, while the server dies and comes back.
+func TestThousandCallersWhileTheServerDies(t *testing.T) {
+	var broken atomic.Bool
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if broken.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, "0123456789")
+	})
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	client := newClient(t, objectstore.Config{Endpoint: s.URL}, quietly)
+	defer idle(client)
+	g, b := breaker(t, resilience.Config{ResetTimeout: 20 * time.Millisecond})
+	calls := []func(objectstore.Guard) error{
+		headBucket(t, client, "bucket"), getBody(t, client, "bucket", "key"),
+		func(g objectstore.Guard) error {
+			_, err := g.PutObject(t.Context(), client, put("key", "text"))
+			return err
+		},
+		func(g objectstore.Guard) error { // closed without a look
+			out, err := g.GetObject(t.Context(), client, get("key"))
+			if err == nil {
+				err = out.Body.Close()
+			}
+			return err
+		},
+	}
+	var answered, failed, refused atomic.Int64
+	var callers sync.WaitGroup
+	for caller := range 1000 {
+		callers.Go(func() {
+			for turn := range 5 {
+				if caller == 0 {
+					broken.Store(turn%2 == 1)
+				}
+				switch err := calls[caller%4](g); {
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, resilience.ErrOpen):
+					refused.Add(1)
+				default:
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	broken.Store(false)
+	require.Eventually(t, func() bool { return calls[0](g) == nil }, 10*time.Second, 10*time.Millisecond)
+	n := b.Snapshot()
+	assert.Equal(t, n.Calls, n.Successes+n.Failures+n.Ignored+n.Throttled+n.Denied+n.Panics, "%+v", n)
+	assert.EqualValues(t, 5000, answered.Load()+failed.Load()+refused.Load())
+	assert.True(t, b.Ready())
+}
+
+// A caller that leaves at any point of a call is ignored, and a probe's slot is
+// free.
+func TestCancelledAtEachStage(t *testing.T) {
+	started := make(chan struct{}, 1)
+	wait := func(w io.Writer, text string) {
+		_, _ = io.WriteString(w, text)
+		started <- struct{}{}
+		_, _ = io.Copy(io.Discard, w.(io.Reader))
+	}
+	for name, say := range map[string]func(io.Writer, *http.Request){
+		"before the headers": func(w io.Writer, _ *http.Request) { wait(w, "") },
+		"in the headers":     func(w io.Writer, _ *http.Request) { wait(w, "HTTP/1.1 200 OK\r\nETa") },
+		"in the body": func(w io.Writer, _ *http.Request) {
+			wait(w, "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 500\r\n\r\n<Lis")
+		},
+	} {
+		client := newClient(t, objectstore.Config{Endpoint: rawServer(t, say)}, quietly)
+		for _, op := range []string{"PutObject", "GetObject", "ListObjectsV2", "DownloadFile", "UploadFile parts"} {
+			g, b, _ := probing(t)
+			call := operations(t, g, client)[op]
+			if op == "GetObject" {
+				call = func(ctx context.Context) error {
+					out, err := g.GetObject(ctx, client, get("key"))
+					if err == nil {
+						_, err = io.ReadAll(out.Body)
+					}
+					return err
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- call(ctx) }()
+			<-started
+			cancel()
+			require.Error(t, <-done, "%s, %s", name, op)
+			assert.True(t, b.Ready(), "%s, %s", name, op)
+			assert.EqualValues(t, 1, b.Snapshot().Ignored, "%s, %s: %+v", name, op, b.Snapshot())
+		}
+		idle(client)
+	}
 }
