@@ -25,6 +25,7 @@ import (
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/resilience"
@@ -535,4 +536,33 @@ func TestRateLimitOfTheCheckIsWaitedOut(t *testing.T) {
 	summary, err := w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 3, summary.Ingested)
+}
+
+// A file that still cannot be read is no news.
+func TestUnreadableIsReportedOnce(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(1)
+	locked := func(yield func(source.Item, error) bool) {
+		yield(source.Item{ID: "docs/locked.txt", Open: func(context.Context) (source.Content, error) { return nil, os.ErrPermission }}, nil)
+	}
+	p, err := New(w.config)
+	require.NoError(t, err)
+	w.reports = map[string]Document{}
+	first, err := p.Run(t.Context(), locked)
+	require.NoError(t, err)
+	assert.Equal(t, 1, first.DeadLetters)
+	second, err := p.Run(t.Context(), locked)
+	require.NoError(t, err)
+	assert.Equal(t, 1, second.KnownDeadLetters)
+}
+
+// The end of the run does not wait for the hash of a huge file.
+func TestHashEndsWithTheRun(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	p, err := New(w.config)
+	require.NoError(t, err)
+	r := newRun(t.Context(), p)
+	r.end.with(&StopError{Kind: StopInterrupted, Err: errStopped})
+	_, err = r.hashOf(parse.FromBytes("huge.txt", []byte("text")))
+	require.ErrorIs(t, err, errStopped)
 }

@@ -194,14 +194,14 @@ func (r *run) open(d *document, item source.Item) (source.Content, parse.Input, 
 	defer r.timed("read")()
 	content, err := r.fetch(item)
 	if err != nil {
-		return nil, parse.Input{}, r.unreadable(err)
+		return nil, parse.Input{}, r.unreadable(d, err)
 	}
 	in, err := hold(parse.Input{Name: d.id, Content: content, Size: content.Size()})
 	if err == nil {
-		d.sha, err = hashOf(in)
+		d.sha, err = r.hashOf(in)
 	}
 	if err != nil {
-		return nil, in, r.unreadable(errors.Join(err, content.Close()))
+		return nil, in, r.unreadable(d, errors.Join(err, content.Close()))
 	}
 	if versioned, ok := content.(interface{ Version() string }); ok {
 		d.version = versioned.Version()
@@ -240,7 +240,7 @@ func hold(in parse.Input) (parse.Input, error) {
 
 // unreadable is a failure to read the bytes: the end of the run, or a fault of
 // the file.
-func (r *run) unreadable(err error) error {
+func (r *run) unreadable(d *document, err error) error {
 	_, ofStore := errors.AsType[*source.StoreError](err)
 	away, ok := errors.AsType[*source.AwayError](err)
 	_, large := errors.AsType[*source.TooLargeError](err)
@@ -254,25 +254,57 @@ func (r *run) unreadable(err error) error {
 	case large:
 		return deadLetter("read", parse.TooLarge.String(), err)
 	}
-	return deadLetter("read", "unreadable", err)
+	return cmp.Or(r.unreadableBefore(d, err), deadLetter("read", "unreadable", err))
 }
 
-func hashOf(in parse.Input) (string, error) {
+// unreadableBefore answers errKnown for a file that could not be read for the
+// same reason before: it is no news.
+func (r *run) unreadableBefore(d *document, cause error) error {
+	if r.Journal == nil || r.RetryDeadLetters {
+		return nil
+	}
+	p, ok, err := r.Journal.Problem(r.ctx, r.Destination, d.id)
+	switch {
+	case err != nil:
+		return r.journalFault(err)
+	case ok && p.Kind == "unreadable" && p.Reason == reasonOf(d, cause):
+		return errKnown
+	}
+	return nil
+}
+
+// hashOf gives up at the end of the run: a file may be larger than its grace.
+func (r *run) hashOf(in parse.Input) (string, error) {
 	h := sha256.New()
-	if _, err := io.Copy(h, io.NewSectionReader(in.Content, 0, in.Size)); err != nil {
+	if _, err := io.Copy(h, whileRunning{r, io.NewSectionReader(in.Content, 0, in.Size)}); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// whileRunning reads until the run ends.
+type whileRunning struct {
+	run  *run
+	from io.Reader
+}
+
+func (w whileRunning) Read(p []byte) (int, error) {
+	if w.run.end.over() {
+		return 0, errStopped
+	}
+	return w.from.Read(p)
+}
+
 // unmoved checks that a document that was read more than once was the same
 // each time.
-func unmoved(in parse.Input, sha string) error {
+func (r *run) unmoved(in parse.Input, sha string) error {
 	if in.Size <= heldBytes {
 		return nil
 	}
-	again, err := hashOf(in)
+	again, err := r.hashOf(in)
 	switch {
+	case errors.Is(err, errStopped):
+		return err
 	case err != nil:
 		return deadLetter("read", "unreadable", err)
 	case again != sha:
@@ -354,7 +386,7 @@ func (r *run) cut(d *document, in parse.Input, parts chan<- *part) (sent bool, e
 			return c.sent, err
 		}
 	}
-	if err := unmoved(in, d.sha); err != nil {
+	if err := r.unmoved(in, d.sha); err != nil {
 		return c.sent, err
 	}
 	return c.sent, c.close()

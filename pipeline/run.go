@@ -336,7 +336,7 @@ func (r *run) settle(d *document, err error) {
 		report.Result = Deferred
 	}
 	report.Stage, report.Kind = f.stage, f.kind
-	report.Reason = strings.TrimPrefix(f.err.Error(), d.id+": ")
+	report.Reason = reasonOf(d, f.err)
 	if !r.DryRun && !d.unlisted {
 		r.keepProblem(d, f.status, report)
 	}
@@ -352,3 +352,6 @@ func (r *run) keepProblem(d *document, status journal.Status, report Document) {
 		r.fault(fmt.Errorf("recording %s: %w", d.id, err))
 	}
 }
+
+// reasonOf is what an error says, without the document's name before it.
+func reasonOf(d *document, err error) string { return strings.TrimPrefix(err.Error(), d.id+": ") }

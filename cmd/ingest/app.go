@@ -34,8 +34,15 @@ type app struct {
 	closers []func() error
 }
 
+// shortestTimeout is the least that --timeout takes: below it nothing is
+// answered, and every call would count against the upstream.
+const shortestTimeout = 100 * time.Millisecond
+
 // start sets up what every verb needs.
 func (a *app) start() error {
+	if a.settings.Timeout < shortestTimeout {
+		return usage(fmt.Errorf("--timeout: %s is too short for any call; the least is %s", a.settings.Timeout, shortestTimeout))
+	}
 	a.log = a.newLogger()
 	slog.SetDefault(a.log)
 	if err := a.startDelivery(); err != nil {

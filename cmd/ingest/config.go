@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
@@ -58,6 +60,30 @@ func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	value, ok := c.values[flag.Name]
 	if !ok || environment(flag) != "" {
 		return nil, nil
+	}
+	fitting, err := fit(flag, value)
+	if err != nil {
+		return nil, configuration(fmt.Errorf("configuration file %s: %s: %w", c.path, flag.Name, err))
+	}
+	return fitting, nil
+}
+
+// fit gives a value of the file the shape that the flag's parser expects.
+func fit(flag *kong.Flag, value any) (any, error) {
+	fields, isMap := value.(map[string]any)
+	_, isList := value.([]any)
+	_, isText := value.(string)
+	switch wantsMap := flag.Target.Kind() == reflect.Map; {
+	case isMap != wantsMap || isList:
+		return nil, fmt.Errorf("%v is of the wrong shape", value)
+	case isMap:
+		texts := make(map[string]string, len(fields))
+		for key, field := range fields {
+			texts[key] = fmt.Sprint(field)
+		}
+		return texts, nil
+	case flag.Target.Type() == reflect.TypeFor[time.Duration]() && !isText:
+		return nil, fmt.Errorf("%v needs a unit, as in %vs", value, value)
 	}
 	return value, nil
 }
@@ -160,19 +186,24 @@ func shown(flag *kong.Flag) string {
 	return maskUserinfo(value)
 }
 
-// maskUserinfo hides a password in a URL.
+// queryValue is what a URL's parameters say.
+var queryValue = regexp.MustCompile(`([?&][^=&#]*=)[^&#]*`)
+
+// maskUserinfo hides what can be secret in a URL: userinfo and the values of
+// parameters.
 func maskUserinfo(value string) string {
 	scheme, rest, ok := strings.Cut(value, "://")
 	if !ok {
 		return value
 	}
+	rest = queryValue.ReplaceAllString(rest, "$1********")
 	host := rest
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		host = rest[:end]
 	}
 	at := strings.LastIndex(host, "@")
 	if at < 0 {
-		return value
+		return scheme + "://" + rest
 	}
 	return scheme + "://********@" + rest[at+1:]
 }

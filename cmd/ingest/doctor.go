@@ -78,6 +78,10 @@ func (a *app) examineState() pipeline.Finding {
 		finding.Detail = err.Error()
 		return finding
 	}
+	if kind := networkFileSystem(absolute); kind != "" {
+		finding.Detail = absolute + " is on " + kind + ", where the locks of SQLite do not hold"
+		return finding
+	}
 	return pipeline.Finding{Upstream: "state", OK: true, Detail: absolute + " can be written"}
 }
 

@@ -107,3 +107,19 @@ func TestLlama(t *testing.T) {
 	require.Equal(t, exitConfiguration, c.run(t, "--embedding-model=other", "docs/report001.md", "--id-prefix=x").code,
 		"a collection holds vectors of one model")
 }
+
+// Results that nobody got are no success.
+func TestResultsThatCannotBeWritten(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A text.")
+	require.Zero(t, c.ingest(t, "docs").code)
+	for _, verb := range [][]string{{"docs"}, {"--json", "docs"}, {"search", "text"}, {"status"}, {"config"}, {"doctor"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		cmd := c.start(t.Context(), verb...)
+		cmd.Stdout = full
+		require.Error(t, cmd.Run())
+		assert.Equal(t, exitFault, cmd.ProcessState.ExitCode(), "%v", verb)
+		require.NoError(t, full.Close())
+	}
+}

@@ -18,9 +18,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -71,9 +73,31 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			code = int(request)
 		}
 	}()
-	app := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	results := &checkedWriter{to: stdout}
+	app := &app{stdin: stdin, stdout: results, stderr: stderr}
 	err := app.parseAndRun(ctx, args)
+	if err == nil && results.err != nil {
+		err = fmt.Errorf("the results could not be written: %w", results.err)
+	}
 	return app.exit(ctx, err)
+}
+
+// checkedWriter remembers that something could not be written: results that
+// nobody got are no success.
+type checkedWriter struct {
+	to  io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
 }
 
 // parseAndRun parses the command line and runs its verb.
@@ -98,6 +122,9 @@ func (a *app) parseAndRun(ctx context.Context, args []string) error {
 		return err
 	}
 	parsed, err := parser.Parse(args)
+	if _, coded := errors.AsType[*codedError](err); coded {
+		return err
+	}
 	if err != nil {
 		return usage(err)
 	}

@@ -265,12 +265,13 @@ func (d *display) summary(s pipeline.Summary) {
 // writeSummary writes a summary for people, each line after the indent.
 func writeSummary(w io.Writer, indent string, s pipeline.Summary) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
-	if s.WouldIngest > 0 {
-		line("would ingest %d documents: %d chunks, %d tokens", s.WouldIngest, s.Chunks, s.Tokens)
-	}
-	if s.Deleted+s.NotFound > 0 {
+	switch {
+	case s.WouldIngest > 0:
+		line("would ingest %d documents: %d chunks, %d tokens; %d unchanged, %d dead letters",
+			s.WouldIngest, s.Chunks, s.Tokens, s.Unchanged, s.DeadLetters)
+	case s.Deleted+s.NotFound > 0:
 		line("%d documents deleted (%d chunks), %d not found, %d deferred", s.Deleted, s.Removed, s.NotFound, s.Deferred)
-	} else {
+	default:
 		writeCounts(line, s)
 	}
 	if s.Stopped != nil {

@@ -14,8 +14,8 @@
 //	docs/            → docs/guide/start.md       (the folder's own name)
 //	/srv/x/docs      → docs/guide/start.md
 //	docs/guide/*.md  → guide/start.md            (a glob's fixed folder)
-//	docs/a.md        → docs/a.md                 (a file's folder, as written)
-//	README.md, .     → README.md, docs/a.md      (the working folder has no name)
+//	docs/a.md        → docs/a.md                 (a file's own folder)
+//	README.md, .     → site/README.md            (in a working folder named site)
 //	@list.txt        → each line's path as written, without "./", "../" or a leading slash
 //	-                → the name that Options.StdinName gives it
 //	s3://b/docs      → s3://b/docs/a.md          (the bucket's name and the key)
@@ -184,7 +184,7 @@ type CollisionError struct {
 }
 
 func (e *CollisionError) Error() string {
-	return fmt.Sprintf("%s and %s would both be documents under the id %q; ingest them in two runs with different --id-prefix",
+	return fmt.Sprintf("%q and %q would both be documents under the id %q; ingest them in two runs with different --id-prefix, or rename one",
 		e.First, e.Second, e.ID)
 }
 
@@ -220,7 +220,7 @@ type Inputs struct {
 // globs in doublestar syntax where ** crosses folders, http, https and s3
 // addresses, "-" for the standard input, and @FILE for a file that lists
 // inputs, one a line. The error is a [*CollisionError], or an [*Error] when a
-// list cannot be read or not one of the inputs exists.
+// list cannot be read, an input is empty, or not one of them exists.
 func Find(inputs []string, options Options) (*Inputs, error) {
 	in := newInputs(options)
 	var roots []root
@@ -258,9 +258,15 @@ func newInputs(options Options) *Inputs {
 	return in
 }
 
-// use takes the roots unless none of them exists.
+// use takes the roots unless none of them exists. An empty input is a variable
+// that was not set, and never meant.
 func (in *Inputs) use(roots []root) error {
 	in.roots = roots
+	for _, r := range roots {
+		if r.input == "" {
+			return &Error{Path: `""`, Err: errEmptyInput}
+		}
+	}
 	exists := func(r root) bool { return r.err == nil }
 	if len(roots) > 0 && !slices.ContainsFunc(roots, exists) {
 		return &Error{Path: roots[0].input, Err: roots[0].err}
@@ -346,28 +352,55 @@ func newRoot(input string) root {
 	clean := filepath.Clean(input)
 	info, err := os.Stat(clean)
 	switch {
+	case input == "":
+		return root{err: errEmptyInput}
 	case err == nil && info.IsDir():
-		return root{input: input, path: clean, name: folderName(clean), dir: true}
+		return root{input: input, path: followed(clean), name: folderName(clean), dir: true}
 	case err == nil:
 		return root{input: input, path: clean, name: folderName(filepath.Dir(clean))}
 	case errors.Is(err, fs.ErrNotExist) && hasMeta(input):
+		if !doublestar.ValidatePattern(filepath.ToSlash(clean)) {
+			return root{input: input, path: clean, err: doublestar.ErrBadPattern}
+		}
 		base, pattern := doublestar.SplitPattern(filepath.ToSlash(clean))
 		base = filepath.FromSlash(base)
-		return root{input: input, path: base, name: folderName(base), glob: pattern}
+		return root{input: input, path: followed(base), name: folderName(base), glob: pattern}
 	}
 	return root{input: input, path: clean, err: err}
 }
 
+var (
+	errEmptyInput = errors.New("an empty path names nothing")
+	errNoMatch    = errors.New("no document matches")
+)
+
+// followed is where a folder that is itself named leads, for a walk does not
+// follow links.
+func followed(folder string) string {
+	info, err := os.Lstat(folder)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return folder
+	}
+	target, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return folder // the walk will say so
+	}
+	return target
+}
+
 func hasMeta(input string) bool { return strings.ContainsAny(input, "*?[{") }
 
-// folderName is the last named part of a folder as written, "" for the working
-// folder and those above it.
+// folderName is a folder's own name, however it is written and from wherever;
+// the root of a file system has none.
 func folderName(folder string) string {
-	name := filepath.Base(folder)
-	if name == "." || name == ".." || name == string(filepath.Separator) {
+	absolute, err := filepath.Abs(folder)
+	if err != nil {
+		absolute = folder
+	}
+	if filepath.Dir(absolute) == absolute {
 		return ""
 	}
-	return name
+	return filepath.Base(absolute)
 }
 
 // dropRepeats removes an input that is given twice and refuses two different
@@ -470,6 +503,7 @@ type walker struct {
 	yield   func(Item, error) bool
 	overlap bool // several roots: one file or one id may be met twice
 	seen    map[string]string
+	matches int // of globs, and what could not be listed there
 }
 
 func (w *walker) root(r root) bool {
@@ -494,7 +528,7 @@ func (w *walker) root(r root) bool {
 var errNotRegular = errors.New("not a regular file")
 
 func (w *walker) folder(r root) bool {
-	more := true
+	more, before := true, w.matches
 	// The walk's own error is always one that visit chose to return.
 	err := filepath.WalkDir(r.path, func(file string, entry fs.DirEntry, err error) error {
 		if !more {
@@ -502,8 +536,11 @@ func (w *walker) folder(r root) bool {
 		}
 		return w.visit(r, file, entry, err, &more)
 	})
-	if err != nil && more {
+	switch {
+	case err != nil && more:
 		return w.yield(Item{}, err)
+	case more && r.glob != "" && w.matches == before:
+		return w.yield(Item{}, &Error{Path: r.input, Err: errNoMatch})
 	}
 	return more
 }
@@ -513,6 +550,7 @@ func (w *walker) visit(r root, file string, entry fs.DirEntry, err error, more *
 		return context.Cause(w.ctx)
 	}
 	if err != nil {
+		w.matches++
 		*more = w.yield(Item{}, &Error{Path: file, Err: err})
 		return skip(entry)
 	}
@@ -549,6 +587,7 @@ func (w *walker) file(r root, file string, entry fs.DirEntry) bool {
 	if r.glob != "" && !matches(r.glob, below) {
 		return true
 	}
+	w.matches++
 	info, err := entry.Info()
 	if err != nil {
 		return w.yield(Item{}, &Error{Path: file, Err: err})
@@ -572,7 +611,30 @@ func (w *walker) item(r root, below string, size int64) bool {
 	if err != nil {
 		return w.yield(Item{}, &Error{Path: location, Err: err})
 	}
-	return w.emit(fileItem(r.id(below, w.in.options.Prefix), location, absolute, size))
+	item := fileItem(r.id(below, w.in.options.Prefix), location, absolute, size)
+	if twin := w.twin(item, path.Join(w.in.options.Prefix, r.name, filepath.ToSlash(below))); twin != "" {
+		return w.yield(Item{}, &CollisionError{ID: item.ID, First: twin, Second: absolute})
+	}
+	return w.emit(item)
+}
+
+// twin is another file with the same id: one whose name is the normal form of
+// this one's, or that was met before. Most names are their own normal form.
+func (w *walker) twin(item Item, written string) string {
+	if item.ID == written {
+		return ""
+	}
+	if before, known := w.seen[item.ID]; known && before != item.Location {
+		return before
+	}
+	w.seen[item.ID] = item.Location
+	normal := filepath.Join(filepath.Dir(item.Location), filepath.FromSlash(path.Base(item.ID)))
+	this, err := os.Lstat(item.Location)
+	other, otherErr := os.Lstat(normal)
+	if err != nil || otherErr != nil || os.SameFile(this, other) {
+		return ""
+	}
+	return normal
 }
 
 // emit yields a document once, and none that has the ID of another.

@@ -40,6 +40,7 @@ func ids(t *testing.T, in *Inputs) (found []string, problems []error) {
 
 func TestIdentityDoesNotDependOnTheMachine(t *testing.T) {
 	folder := lay(t, "x/docs/a.md", "x/docs/guide/b.md", "README.md")
+	here := filepath.Base(folder)
 	for _, row := range []struct {
 		name   string
 		inputs []string
@@ -50,15 +51,18 @@ func TestIdentityDoesNotDependOnTheMachine(t *testing.T) {
 		{"folder with slash", []string{"x/docs/"}, "", []string{"docs/a.md", "docs/guide/b.md"}},
 		{"absolute folder", []string{filepath.Join(folder, "x", "docs")}, "", []string{"docs/a.md", "docs/guide/b.md"}},
 		{"file", []string{"x/docs/a.md"}, "", []string{"docs/a.md"}},
-		{"file here", []string{"README.md"}, "", []string{"README.md"}},
-		{"working folder", []string{"."}, "", []string{"README.md", "x/docs/a.md", "x/docs/guide/b.md"}},
+		{"file here", []string{"README.md"}, "", []string{here + "/README.md"}},
+		{"the same file", []string{filepath.Join(folder, "README.md")}, "", []string{here + "/README.md"}},
+		{"working folder", []string{"."}, "", []string{here + "/README.md", here + "/x/docs/a.md", here + "/x/docs/guide/b.md"}},
+		{"the same folder", []string{folder}, "", []string{here + "/README.md", here + "/x/docs/a.md", here + "/x/docs/guide/b.md"}},
+		{"above", []string{"x/.."}, "", []string{here + "/README.md", here + "/x/docs/a.md", here + "/x/docs/guide/b.md"}},
 		{"glob", []string{"x/docs/*.md"}, "", []string{"docs/a.md"}},
 		{"deep glob", []string{"x/docs/**/*.md"}, "", []string{"docs/a.md", "docs/guide/b.md"}},
 		{"alternatives", []string{"x/docs/{a,z}.md"}, "", []string{"docs/a.md"}},
-		{"prefix", []string{"README.md"}, "team", []string{"team/README.md"}},
-		{"given twice", []string{"README.md", "./README.md"}, "", []string{"README.md"}},
+		{"prefix", []string{"README.md"}, "team", []string{"team/" + here + "/README.md"}},
+		{"given twice", []string{"README.md", "./README.md"}, "", []string{here + "/README.md"}},
 		{"folder and a file of it", []string{"x/docs", "x/docs/a.md"}, "", []string{"docs/a.md", "docs/guide/b.md"}},
-		{"no match", []string{"x/*.pdf", "README.md"}, "", []string{"README.md"}},
+		{"alternative folders", []string{"x/{docs,other}/*.md"}, "", []string{"x/docs/a.md"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			in, err := Files(row.inputs, Options{Prefix: row.prefix})
@@ -76,6 +80,52 @@ func TestNamesAreNFC(t *testing.T) {
 	require.NoError(t, err)
 	found, _ := ids(t, in)
 	assert.Equal(t, []string{"docs/caf\u00e9.md"}, found)
+}
+
+// Two names that are one in normal form are two files under one id.
+func TestTwinNames(t *testing.T) {
+	for _, names := range [][]string{
+		{"docs/caf\u00e9.md", "docs/cafe\u0301.md"}, {"docs/l-\xe9.md", "docs/l-%E9.md"},
+	} {
+		lay(t, append(names, "docs/plain.md")...)
+		in, err := Files([]string{"docs"}, Options{})
+		require.NoError(t, err)
+		found, problems := ids(t, in)
+		assert.Len(t, found, 2, "%q", found)
+		require.Len(t, problems, 1)
+		var collision *CollisionError
+		require.ErrorAs(t, problems[0], &collision)
+		assert.NotEqual(t, collision.First, collision.Second)
+	}
+}
+
+func TestInputsThatMeanNothing(t *testing.T) {
+	lay(t, "docs/a.md")
+	for _, input := range []string{"", "[", "nowhere"} {
+		_, err := Find([]string{input}, Options{})
+		var wrong *Error
+		require.ErrorAs(t, err, &wrong, "%q", input)
+	}
+	_, err := Find([]string{"docs", ""}, Options{})
+	require.Error(t, err)
+	in, err := Find([]string{"docs/*.zzz", "docs"}, Options{})
+	require.NoError(t, err)
+	found, problems := ids(t, in)
+	assert.Equal(t, []string{"docs/a.md"}, found)
+	require.Len(t, problems, 1)
+	require.ErrorIs(t, problems[0], errNoMatch)
+}
+
+func TestNamedLinkIsFollowed(t *testing.T) {
+	folder := lay(t, "docs/a.md")
+	require.NoError(t, os.Symlink(filepath.Join(folder, "docs"), filepath.Join(folder, "manual")))
+	for _, input := range []string{"manual", "manual/", "manual/*.md"} {
+		in, err := Files([]string{input}, Options{})
+		require.NoError(t, err)
+		found, problems := ids(t, in)
+		assert.Empty(t, problems)
+		assert.Equal(t, []string{"manual/a.md"}, found)
+	}
 }
 
 func TestNamesAreUTF8(t *testing.T) {
@@ -105,15 +155,15 @@ func TestCollisionFoundWhileListing(t *testing.T) {
 }
 
 func TestMissingInputs(t *testing.T) {
-	lay(t, "a.md")
+	lay(t, "docs/a.md")
 	_, err := Files([]string{"nowhere", "neither"}, Options{})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.Contains(t, err.Error(), "nowhere")
 
-	in, err := Files([]string{"nowhere", "a.md"}, Options{})
+	in, err := Files([]string{"nowhere", "docs/a.md"}, Options{})
 	require.NoError(t, err)
 	found, problems := ids(t, in)
-	assert.Equal(t, []string{"a.md"}, found, "the rest is still found")
+	assert.Equal(t, []string{"docs/a.md"}, found, "the rest is still found")
 	require.Len(t, problems, 1)
 	require.ErrorIs(t, problems[0], fs.ErrNotExist)
 }
@@ -138,12 +188,12 @@ func TestUnreadableFolder(t *testing.T) {
 	if os.Geteuid() == 0 {
 		// Root reads everything: a folder that vanishes between the check and
 		// the walk takes the same path.
-		folder := lay(t, "gone/a.md", "b.md")
-		in, err := Files([]string{"gone", "b.md"}, Options{})
+		folder := lay(t, "gone/a.md", "docs/b.md")
+		in, err := Files([]string{"gone", "docs/b.md"}, Options{})
 		require.NoError(t, err)
 		require.NoError(t, os.RemoveAll(filepath.Join(folder, "gone")))
 		found, problems := ids(t, in)
-		assert.Equal(t, []string{"b.md"}, found)
+		assert.Equal(t, []string{"docs/b.md"}, found)
 		require.Len(t, problems, 1)
 		return
 	}

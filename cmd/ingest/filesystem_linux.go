@@ -1,0 +1,28 @@
+package main
+
+import "syscall"
+
+// networkNames are the file systems of other machines, by the magic numbers of
+// statfs(2).
+var networkNames = map[uint32]string{
+	0x6969:     "NFS",
+	0x517B:     "SMB",
+	0xFE534D42: "SMB",
+	0xFF534D42: "CIFS",
+	0x00C36400: "Ceph",
+	0x0BD00BD0: "Lustre",
+	0x5346414F: "AFS",
+	0x01021997: "9P",
+	0x19830326: "BeeGFS",
+	0x47504653: "GPFS",
+}
+
+// networkFileSystem names the network file system that a folder is on, "" for
+// a local disk and for what is not known.
+func networkFileSystem(folder string) string {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(folder, &stat); err != nil {
+		return ""
+	}
+	return networkNames[uint32(stat.Type)]
+}
