@@ -77,7 +77,7 @@ func fit(flag *kong.Flag, value any) (any, error) {
 	case isMap != wantsMap || isList:
 		return nil, fmt.Errorf("%v is of the wrong shape", value)
 	case isMap:
-		texts := make(map[string]string, len(fields))
+		texts := make(map[string]any, len(fields))
 		for key, field := range fields {
 			texts[key] = fmt.Sprint(field)
 		}
