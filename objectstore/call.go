@@ -3,11 +3,15 @@ package objectstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"time"
+	"unicode"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/penstock-go/penstock/internal/trace"
+	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -35,6 +39,7 @@ type flight struct {
 	caller context.Context
 	permit *resilience.Permit
 	span   *trace.Span
+	watch  func() // records how long it took
 	once   sync.Once
 	handed bool // the outcome is decided later, by whoever took it over
 }
@@ -69,7 +74,25 @@ func (g Guard) admit(ctx context.Context, t target) (*flight, error) {
 		span.End(err, Classify, errorType)
 		return nil, err
 	}
-	return &flight{ctx: permit.Context(), caller: ctx, permit: permit, span: span}, nil
+	return &flight{ctx: permit.Context(), caller: ctx, permit: permit, span: span, watch: stopwatch(b.Name(), t.op)}, nil
+}
+
+// stopwatch starts to time a call. A transfer ends with its last byte.
+func stopwatch(breaker, op string) (stop func()) {
+	started := time.Now()
+	return func() { metrics.ObserveCall(breaker, snake(op), time.Since(started)) }
+}
+
+// snake is an operation's name as metrics write it: list_objects_v2.
+func snake(op string) string {
+	var b strings.Builder
+	for i, r := range op {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 // hand keeps the outcome open after fn has returned without an error.
@@ -99,6 +122,7 @@ func (f *flight) panicked() { f.close(errPanicked, f.permit.Panicked) }
 
 func (f *flight) close(err error, settle func()) {
 	f.once.Do(func() {
+		f.watch()
 		settle()
 		f.span.End(err, Classify, errorType)
 	})

@@ -50,7 +50,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	_ "github.com/penstock-go/penstock/metrics" // no breaker is silent
 	"github.com/penstock-go/penstock/resilience"
 )
 

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/internal/trace"
-	_ "github.com/penstock-go/penstock/metrics" // the breaker's gauge exists from here on
+	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -89,10 +89,20 @@ func call[T any](ctx context.Context, g Guard, o op, valid func(T) error, fn fun
 	if o.invalid != nil {
 		err = &ArgumentError{Op: o.name, Reason: o.invalid.Error()}
 	} else {
-		v, err = resilience.CallOp(ctx, b, resilience.Op[T]{Name: o.label, Classify: o.classify, Validate: contract(o, valid)}, fn)
+		v, err = resilience.CallOp(ctx, b, resilience.Op[T]{Name: o.label, Classify: o.classify, Validate: contract(o, valid)},
+			func(ctx context.Context) (T, error) {
+				defer stopwatch(b, o.label)()
+				return fn(ctx)
+			})
 	}
 	span.End(err, o.classify, errorType)
 	return v, err
+}
+
+// stopwatch starts to time a call that was admitted.
+func stopwatch(b *resilience.Breaker, operation string) (stop func()) {
+	started := time.Now()
+	return func() { metrics.ObserveCall(b.Name(), operation, time.Since(started)) }
 }
 
 // errPanicked stands for what a call was to return that a panic or

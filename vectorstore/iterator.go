@@ -23,6 +23,7 @@ type Iterator struct {
 	expr   string
 	permit *resilience.Permit
 	span   *trace.Span
+	timed  func() // records how long it took
 	caller context.Context
 	busy   atomic.Bool
 	stop   func() bool
@@ -54,7 +55,7 @@ func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.Q
 		span.End(err, o.classify, errorType)
 		return nil, err
 	}
-	i := &Iterator{o: o, expr: asked.Expr, permit: permit, span: span, caller: ctx}
+	i := &Iterator{o: o, expr: asked.Expr, permit: permit, span: span, timed: stopwatch(b, o.label), caller: ctx}
 	defer i.watch(&err)
 	err = errPanicked
 	if i.it, err = c.QueryIterator(context.WithValue(permit.Context(), pageKey{}, i.expr), opt); err != nil {
@@ -72,6 +73,7 @@ func (i *Iterator) forsaken() {
 		return
 	}
 	i.once.Do(func() {
+		i.timed()
 		i.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored})
 		i.span.End(context.Cause(i.caller), ignore, errorType)
 	})
@@ -93,6 +95,7 @@ func (i *Iterator) watch(err *error) {
 		return
 	}
 	i.once.Do(func() {
+		i.timed()
 		i.done = errPanicked
 		i.permit.Panicked()
 		i.span.End(errPanicked, ignore, errorType)
@@ -147,6 +150,7 @@ func (i *Iterator) end(ctx context.Context, err error) {
 		i.stop()
 	}
 	i.once.Do(func() {
+		i.timed()
 		i.done = err
 		if errors.Is(err, io.EOF) {
 			err = nil

@@ -29,7 +29,7 @@ const awsItself = "aws"
 // exist from the first scrape on.
 func declareOperations() {
 	metrics.DeclareOperations("llm", "create_embeddings")
-	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2", "delete_objects")
+	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2", "delete_objects", "create_bucket")
 	metrics.DeclareOperations("milvus", "has_collection", "describe_collection", "query", "upsert", "delete", "search")
 }
 
