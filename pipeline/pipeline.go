@@ -149,8 +149,8 @@ type Config struct {
 }
 
 // BatchLimits closes a batch of texts when one of them is reached. Zero fields
-// mean the defaults: 64 texts, 8,192 tokens (OpenAI's limit for one text, and
-// less than any server's for a request), 256 KiB.
+// mean the defaults: 64 texts, 32,768 tokens, 256 KiB. A server that takes less
+// says so once, and the batches shrink.
 type BatchLimits struct {
 	Items, Tokens, Bytes int
 }
@@ -195,7 +195,7 @@ func New(config Config) (*Pipeline, error) {
 func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
 	c.Batch.Items = cmp.Or(c.Batch.Items, 64)
-	c.Batch.Tokens = cmp.Or(c.Batch.Tokens, 8192)
+	c.Batch.Tokens = cmp.Or(c.Batch.Tokens, 32_768)
 	c.Batch.Bytes = cmp.Or(c.Batch.Bytes, 256<<10)
 	c.MaxPause = cmp.Or(c.MaxPause, defaultMaxPause)
 	c.Grace = cmp.Or(c.Grace, defaultGrace)

@@ -156,8 +156,16 @@ func (b *Breaker) logTransition(t Transition) {
 		slog.String("reason", t.Reason),
 		slog.Duration("in_old_state", t.InState),
 		slog.Duration("since_opened", t.SinceOpened),
+		slog.Uint64("generation", t.Generation),
+		slog.Int("eligible", t.Eligible),
+		slog.Int("failures", t.Failures),
+		slog.String("policy_version", t.PolicyVersion),
+	}
+	if t.ProbeID != 0 {
+		attrs = append(attrs, slog.Uint64("probe_id", t.ProbeID))
 	}
 	if !t.OpenUntil.IsZero() {
+		attrs = append(attrs, slog.Time("open_until", t.OpenUntil))
 		attrs = append(attrs, slog.Duration("retry_in", t.OpenUntil.Sub(t.At)))
 	}
 	if t.To == Closed {

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
-	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -35,7 +34,7 @@ const (
 	stopLimit = 3 * time.Second
 )
 
-func (c *serveCmd) check() error {
+func (c *serveCmd) check(a *app) error {
 	switch {
 	case c.DryRun:
 		return errors.New("a dry run ends at once: ingest run --dry-run")
@@ -44,19 +43,13 @@ func (c *serveCmd) check() error {
 	case c.Token != "" && len(c.Token) < shortestToken:
 		return fmt.Errorf("--token: use at least %d characters", shortestToken)
 	}
-	_, err := c.inputs(nil)
+	_, err := c.inputs(a)
 	return err
-}
-
-// inputs is what a pass goes over. It is looked at anew for each: folders and
-// files come and go.
-func (c *serveCmd) inputs(exclude []string) (*source.Inputs, error) {
-	return source.Files(c.Paths, source.Options{Prefix: c.IDPrefix, Exclude: exclude})
 }
 
 // Run serves until a signal ends it, which is a good end.
 func (c *serveCmd) Run(ctx context.Context, a *app) error {
-	if err := c.check(); err != nil {
+	if err := c.check(a); err != nil {
 		return usage(err)
 	}
 	listener, err := c.listen()
@@ -198,10 +191,11 @@ func (s *service) passes(ctx context.Context) {
 	}
 }
 
-// pass goes over the inputs once. Each pass is a task of its own: what a
-// breaker has refused in one may be asked for in the next.
+// pass goes over the inputs once. They are looked at anew: folders and files
+// come and go. Each pass is a task of its own: what a breaker has refused in one
+// may be asked for in the next.
 func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
-	inputs, err := s.command.inputs([]string{s.app.settings.State})
+	inputs, err := s.command.inputs(s.app)
 	if err != nil {
 		return pipeline.Summary{}, err
 	}
