@@ -135,6 +135,7 @@ func (p *Process) Restart(t testing.TB) {
 func (p *Process) Pause(t testing.TB) {
 	t.Helper()
 	p.signal(t, sigStop)
+	awaitStop(p.pid) // the signal only asks
 }
 
 // Resume ends a Pause.

@@ -27,6 +27,8 @@ func signalGroup(int, signal) error { return errors.ErrUnsupported }
 
 func hasExited(int) bool { return true }
 
+func awaitStop(int) {}
+
 func awaitExit(int, time.Duration) {}
 
 func reap(pid int) {

@@ -28,6 +28,16 @@ func hasExited(pid int) bool {
 	return got == pid || errors.Is(err, syscall.ECHILD)
 }
 
+// awaitStop returns when all threads of the child have stopped, or it has ended.
+func awaitStop(pid int) {
+	for {
+		_, err := syscall.Wait4(pid, nil, syscall.WUNTRACED, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			return
+		}
+	}
+}
+
 func awaitExit(pid int, limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end) && !hasExited(pid); {
 		time.Sleep(20 * time.Millisecond)
