@@ -87,10 +87,19 @@ func Classify(callerCtx context.Context, err error) resilience.Verdict {
 	if out, ok := own(err); ok {
 		return resilience.Verdict{Outcome: out}
 	}
+	if callerLeft(callerCtx, err) {
+		return resilience.Verdict{Outcome: resilience.Ignored}
+	}
 	if s, code := answer(err); s != 0 || code != "" {
 		return answered(err, s, code)
 	}
 	return resilience.Verdict{Outcome: unanswered(callerCtx, err)}
+}
+
+// callerLeft is true for the caller's own cancellation, also in the middle of an
+// answer whose status was well.
+func callerLeft(callerCtx context.Context, err error) bool {
+	return errors.Is(callerCtx.Err(), context.Canceled) && errors.Is(err, context.Canceled)
 }
 
 // own reads the errors that this package makes, and those of other services

@@ -409,8 +409,8 @@ func unembeddable(cause error) error {
 // A text is convicted after so many failures, with so many canaries in a row
 // that are well before each.
 const (
-	convictions = 2
-	witnesses   = 2
+	convictions = 3
+	witnesses   = 3
 )
 
 // convict finds out whether one text that the server failed on is to blame: it
