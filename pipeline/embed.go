@@ -410,7 +410,7 @@ func unembeddable(cause error) error {
 // that are well before each.
 const (
 	convictions = 3
-	witnesses   = 3
+	witnesses   = 4
 )
 
 // convict finds out whether one text that the server failed on is to blame: it

@@ -28,7 +28,7 @@ func TestGateLetsNoMoreThanFailMaxDoomedCallsThrough(t *testing.T) {
 	for seed := range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			breaker := resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
-			g := newGate(breaker, 5, make(chan struct{}))
+			g := newGate(breaker, llm.Classify, 5, make(chan struct{}))
 			var sent atomic.Int64
 			var callers sync.WaitGroup
 			for range 20 + seed%30 {
@@ -50,10 +50,46 @@ func TestGateLetsNoMoreThanFailMaxDoomedCallsThrough(t *testing.T) {
 	}
 }
 
+// Calls that were in flight when an outage began, and end well in the middle of
+// it, clear the breaker's streak; they do not buy more doomed calls.
+func TestLateGoodAnswersBuyNoDoomedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		breaker := resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+		g := newGate(breaker, llm.Classify, 5, make(chan struct{}))
+		doomed := 0
+		call := func(wait <-chan struct{}, err error) {
+			_ = g.do(t.Context(), func() error {
+				return breaker.Do(t.Context(), func(context.Context) error {
+					if err != nil {
+						doomed++
+					}
+					<-wait
+					return err
+				})
+			})
+		}
+		now, late := make(chan struct{}), make(chan struct{})
+		close(now)
+		go call(late, nil)
+		synctest.Wait()
+		for range 3 {
+			call(now, errors.New("down"))
+		}
+		close(late) // one good answer from before the outage
+		synctest.Wait()
+		assert.Zero(t, breaker.Snapshot().Streak)
+		for range 10 {
+			call(now, errors.New("down"))
+		}
+		assert.Equal(t, 5, doomed)
+		assert.Equal(t, resilience.Open, breaker.State())
+	})
+}
+
 func TestGateClosedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})
-		g := newGate(resilience.MustNew("llm", resilience.Config{}), 1, closed)
+		g := newGate(resilience.MustNew("llm", resilience.Config{}), llm.Classify, 1, closed)
 		hold := make(chan struct{})
 		go func() { assert.NoError(t, g.do(t.Context(), func() error { <-hold; return nil })) }()
 		synctest.Wait()
@@ -74,7 +110,7 @@ func TestGateClosedAndCancelled(t *testing.T) {
 // A window has no streak: the gate's own limit holds.
 func TestGateUnderAWindow(t *testing.T) {
 	b := resilience.MustNew("llm", resilience.Config{Trip: resilience.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}, Logger: slog.New(slog.DiscardHandler)})
-	g := newGate(b, 3, nil)
+	g := newGate(b, llm.Classify, 3, nil)
 	assert.Equal(t, 3, g.room())
 	b.ForceOpen("test")
 	assert.Equal(t, 1, g.room())

@@ -13,9 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // committers is how many groups are committed at the same time: while one
@@ -124,9 +127,9 @@ func newRun(ctx context.Context, p *Pipeline) *run {
 	r.parsers, r.moves = p.Parsers.Parsers(), map[string]string{}
 	r.ctx, r.cancel = context.WithCancelCause(resilience.WithTask(context.WithoutCancel(ctx), taskID()))
 	context.AfterFunc(ctx, func() { r.interrupt(context.Cause(ctx)) })
-	r.objects = newGate(breakerOf(p.ObjectGuard.Breaker, resilience.S3), p.Concurrency, end.done)
-	r.vectors = newGate(breakerOf(p.VectorGuard.Breaker, resilience.Milvus), p.Concurrency, end.done)
-	r.llm = newGate(breakerOf(p.LLMGuard.Breaker, resilience.LLM), p.Concurrency, end.done)
+	r.objects = newGate(breakerOf(p.ObjectGuard.Breaker, resilience.S3), objectstore.Classify, p.Concurrency, end.done)
+	r.vectors = newGate(breakerOf(p.VectorGuard.Breaker, resilience.Milvus), vectorstore.Classify, p.Concurrency, end.done)
+	r.llm = newGate(breakerOf(p.LLMGuard.Breaker, resilience.LLM), llm.Classify, p.Concurrency, end.done)
 	r.check = &check{run: r}
 	r.embed = newEmbedder(r)
 	return r
