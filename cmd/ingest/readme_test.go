@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -122,4 +123,66 @@ func guideFolder(t *testing.T) string {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	return dir
+}
+
+const operations = "docs/operations.md"
+
+// The DAG of the guide is the one that TestAirflow runs.
+func TestGuideShowsTheDAG(t *testing.T) {
+	dag, err := os.ReadFile(filepath.Join(root, "examples", "airflow", "documents.py"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{string(dag)}, blocks(t, operations, "python"))
+}
+
+// The Job of the guide is restarted for the codes that time can mend, and for
+// no other.
+func TestGuideJobFailsForTheRightCodes(t *testing.T) {
+	var job struct {
+		Spec struct {
+			JobTemplate struct {
+				Spec struct {
+					PodFailurePolicy struct {
+						Rules []struct {
+							Action      string
+							OnExitCodes struct{ Values []int } `yaml:"onExitCodes"`
+						}
+					} `yaml:"podFailurePolicy"`
+				}
+			} `yaml:"jobTemplate"`
+		}
+	}
+	manifests := blocks(t, operations, "yaml")
+	require.Len(t, manifests, 1)
+	require.NoError(t, yaml.Unmarshal([]byte(manifests[0]), &job))
+	rules := job.Spec.JobTemplate.Spec.PodFailurePolicy.Rules
+	require.NotEmpty(t, rules)
+	assert.Equal(t, "FailJob", rules[0].Action)
+	assert.Equal(t, []int{exitFault, exitUsage, exitData, exitDenied, exitConfiguration}, rules[0].OnExitCodes.Values)
+}
+
+// The script for cron is silent when all is well, and says what needs a person.
+func TestGuideScriptForCron(t *testing.T) {
+	c := newCommand(t, beCommand+"=1")
+	c.write(t, "docs/page.md", "# Pumps\n\nThe second pump ran for three hours.\n")
+	require.NoError(t, os.Symlink(os.Args[0], filepath.Join(c.dir, "ingest")))
+	scripts := blocks(t, operations, "sh")
+	require.NotEmpty(t, scripts)
+	script := strings.NewReplacer("/var/lib/penstock", "state", "/srv/docs", "docs", "/var/log/ingest.jsonl", "ingest.jsonl").Replace(scripts[0])
+	cron := func() (string, int) {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+		cmd.Dir, cmd.Env = c.dir, append([]string{"PATH=" + c.dir + ":" + os.Getenv("PATH"), "HOME=" + c.dir}, c.env...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, string(out))
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	said, code := cron()
+	assert.Zero(t, code, said)
+	assert.Empty(t, said)
+	c.write(t, "docs/broken.pdf", "%PDF-1.7 and nothing else")
+	said, code = cron()
+	assert.Equal(t, exitData, code, said)
+	assert.Contains(t, said, `"dead_letters":1`)
 }

@@ -54,6 +54,16 @@ func PythonDocs(t testing.TB) string {
 	return path
 }
 
+// Airflow returns the path of Airflow's command.
+func Airflow(t testing.TB) string {
+	t.Helper()
+	folder, err := Folder()
+	check(t, err)
+	path, err := installed("Airflow", filepath.Join(folder, "airflow", "bin", "airflow"))
+	check(t, err)
+	return path
+}
+
 func pythonDocs() (string, error) {
 	folder, err := Folder()
 	if err != nil {
