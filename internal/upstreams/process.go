@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -161,7 +163,7 @@ func (p *Process) start(ctx context.Context) error {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	if err := p.awaitReady(ctx); err != nil {
-		return fmt.Errorf("start %s: %w\n%s", p.Name, err, p.logTail())
+		return fmt.Errorf("start %s: %w\n%s", p.Name, err, p.lastWords())
 	}
 	return nil
 }
@@ -232,6 +234,13 @@ func (p *Process) down(s signal) {
 	p.gone()
 }
 
+// crashed reports whether the server has ended though nobody made it.
+func (p *Process) crashed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pid != 0 && hasExited(p.pid)
+}
+
 func (p *Process) gone() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,18 +256,33 @@ func (p *Process) end() {
 
 // showLog puts the end of the server's log into the output of a failed test.
 func (p *Process) showLog(t testing.TB) {
-	if t.Failed() {
-		t.Logf("the log of %s at %s ends with:\n%s", p.Name, p.Addr, p.logTail())
+	if !t.Failed() {
+		return
 	}
+	t.Logf("the log of %s at %s ends with:\n%s", p.Name, p.Addr, p.lastWords())
 }
 
-func (p *Process) logTail() []byte {
+// lastWords is the end of the server's log, and before it what it died of.
+func (p *Process) lastWords() []byte {
 	text, err := os.ReadFile(filepath.Join(p.Dir, "server.log"))
 	if err != nil {
 		return []byte(err.Error())
 	}
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-30):], []byte("\n"))
+	return slices.Concat(crash(text), bytes.Join(lines[max(0, len(lines)-30):], []byte("\n")))
+}
+
+var dying = regexp.MustCompile(`(?m)^(panic: |fatal error: |SIG[A-Z]+: |terminate called|.*\[FATAL\])`)
+
+// crash is the beginning of what a server says when it dies of a fault of its
+// own; nil if it says nothing of that.
+func crash(log []byte) []byte {
+	at := dying.FindIndex(log)
+	if at == nil {
+		return nil
+	}
+	lines := bytes.SplitN(log[at[0]:], []byte("\n"), 31)
+	return append(bytes.Join(lines[:min(30, len(lines))], []byte("\n")), "\n…\n"...)
 }
 
 // freePorts picks ports below the range from which the kernel takes the ports of

@@ -34,8 +34,9 @@ import (
 
 // shared is one server for all tests of the process.
 type shared struct {
-	spec  func() (Spec, error)
-	once  sync.Once
+	spec func() (Spec, error)
+
+	mu    sync.Mutex
 	proc  *Process
 	fault error
 }
@@ -47,19 +48,32 @@ var (
 	sharedRedis     = &shared{spec: redisSpec}
 )
 
+// process starts the server for the first who asks, and a new one, with none of
+// the data, if it has crashed since: that is no fault of the tests to come.
 func (s *shared) process(t testing.TB) *Process {
 	t.Helper()
-	s.once.Do(func() {
-		spec, err := s.spec()
-		if err != nil {
-			s.fault = err
-			return
-		}
-		s.proc, s.fault = launch(context.Background(), spec)
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil && s.proc.crashed() {
+		t.Logf("%s at %s has ended by itself and is replaced:\n%s", s.proc.Name, s.proc.Addr, s.proc.lastWords())
+		s.proc.end()
+		s.proc = nil
+	}
+	if s.proc == nil && s.fault == nil {
+		s.proc, s.fault = s.launch()
+	}
 	check(t, s.fault)
-	t.Cleanup(func() { s.proc.showLog(t) })
-	return s.proc
+	proc := s.proc
+	t.Cleanup(func() { proc.showLog(t) })
+	return proc
+}
+
+func (s *shared) launch() (*Process, error) {
+	spec, err := s.spec()
+	if err != nil {
+		return nil, err
+	}
+	return launch(context.Background(), spec)
 }
 
 // Milvus returns the host:port of a Milvus 2.3.5 standalone server.
