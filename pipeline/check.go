@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,6 +32,9 @@ type check struct {
 
 	dims  int  // of the model's vectors
 	empty bool // the collection was made by this run
+
+	loading sync.WaitGroup // the collection is on its way into memory
+	loadErr error          // set before loading is done
 
 	described   sync.Once
 	found       *entity.Collection // nil when there is none
@@ -66,7 +70,38 @@ func (c *check) look() error {
 		c.empty = true
 		return cmp.Or(c.makeCollection(want), c.remember(want.ID))
 	}
-	return cmp.Or(c.fits(found, want), c.load(found), c.remember(idOf(found)))
+	return cmp.Or(c.fits(found, want), c.index(found), c.remember(idOf(found)))
+}
+
+// load brings the collection into memory, which takes Milvus seconds: meanwhile
+// originals are kept and rows written. What reads rows waits for it, in loaded.
+func (c *check) load() {
+	r := c.run
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	go func() {
+		select {
+		case <-r.end.done:
+			cancel(errStopped)
+		case <-ctx.Done():
+		}
+	}()
+	c.loading.Go(func() {
+		defer cancel(nil)
+		err := r.vectors.do(ctx, func() error {
+			return r.VectorGuard.LoadCollection(ctx, r.Vectors, r.Collection, false)
+		})
+		if err != nil && context.Cause(ctx) != nil {
+			c.loadErr = deferral("check", "stopped", errStopped)
+			return
+		}
+		c.loadErr = r.beforeFirst(upstreamMilvus, err)
+	})
+}
+
+// loaded waits until rows can be read.
+func (c *check) loaded() error {
+	c.loading.Wait()
+	return c.loadErr
 }
 
 // idOf is what tells a collection from another of that name; empty for one that
@@ -218,23 +253,22 @@ func (c *check) makeCollection(want rows.Record) error {
 		func() error {
 			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Vector, index, false)
 		},
-		func() error { return r.VectorGuard.LoadCollection(r.ctx, r.Vectors, r.Collection, false) },
 	} {
 		if err := r.beforeFirst(upstreamMilvus, r.vectors.do(r.ctx, step)); err != nil {
 			return err
 		}
 	}
+	c.load()
 	return nil
 }
 
-// load makes sure that a collection that exists answers queries. One that an
-// earlier run made and had no time to index is mended.
-func (c *check) load(found *entity.Collection) error {
+// index makes sure that a collection that exists will answer queries. One that
+// an earlier run made and had no time to index is mended.
+func (c *check) index(found *entity.Collection) error {
 	r := c.run
 	if found.Loaded {
 		return nil
 	}
-	load := func() error { return r.VectorGuard.LoadCollection(r.ctx, r.Vectors, r.Collection, false) }
 	var indexes []entity.Index
 	err := r.vectors.do(r.ctx, func() (err error) {
 		indexes, err = r.VectorGuard.DescribeIndex(r.ctx, r.Vectors, r.Collection, rows.Vector)
@@ -255,7 +289,8 @@ func (c *check) load(found *entity.Collection) error {
 			return err
 		}
 	}
-	return r.beforeFirst(upstreamMilvus, r.vectors.do(r.ctx, load))
+	c.load()
+	return nil
 }
 
 // embeddingRequest asks for the vectors of texts. Strings and floats are what

@@ -102,21 +102,28 @@ func (r *run) readRows(documents []*document, fields []string, take func(*docume
 	return nil
 }
 
+// query reads rows. No document is to blame for a read that is refused, as that
+// of a collection which somebody has released: the next run finds it mended or
+// says what is wrong.
 func (r *run) query(expr string, fields []string) ([]rows.Row, error) {
+	if err := r.check.loaded(); err != nil {
+		return nil, err
+	}
 	var answer client.ResultSet
 	err := r.vectors.do(r.ctx, func() (err error) {
 		answer, err = r.VectorGuard.Query(r.ctx, r.Vectors, r.Collection, nil, expr, fields,
 			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 		return err
 	})
-	if err != nil {
-		return nil, r.blame(upstreamMilvus, "store", err)
+	var list []rows.Row
+	if err == nil {
+		list, err = rows.Read(answer)
 	}
-	list, err := rows.Read(answer)
-	if err != nil {
-		return nil, r.blame(upstreamMilvus, "store", err)
+	err = r.blame(upstreamMilvus, "store", err)
+	if isRefusal(err) {
+		return nil, deferral("store", "upstream refused", err)
 	}
-	return list, nil
+	return list, err
 }
 
 // writing is a row on its way into the store.

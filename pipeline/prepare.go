@@ -373,6 +373,8 @@ func (r *run) unparsed(err error) error {
 // known only when there is no other, so one is always held back.
 func (r *run) cut(d *document, in parse.Input, parts chan<- *part) (sent bool, err error) {
 	d.stage = "parse"
+	r.parsing <- struct{}{}
+	defer func() { <-r.parsing }()
 	defer r.timed("parse")()
 	c := &cutter{run: r, doc: d, parts: parts, part: &part{doc: d, first: true}}
 	for piece, err := range r.chunker.Chunks(r.Parsers.Blocks(r.ctx, in)) {

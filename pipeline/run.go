@@ -23,7 +23,7 @@ import (
 
 // committers is how many groups are committed at the same time: while one
 // waits for vectors, another is written and a third verified.
-const committers = 3
+const committers = 4
 
 // Run ingests the documents that are not complete yet. An error that the
 // sequence yields becomes a dead letter of stage "list".
@@ -113,6 +113,7 @@ type run struct {
 	embed                 *embedder
 
 	parsers map[string]int // versions by name
+	parsing chan struct{}  // as many as there are cores parse at a time
 
 	mu    sync.Mutex
 	moves map[string]string // new locations by id, not in the journal yet
@@ -125,6 +126,7 @@ func newRun(ctx context.Context, p *Pipeline) *run {
 	end := &ending{done: make(chan struct{})}
 	r := &run{Pipeline: p, end: end, settled: make(chan Document), summary: Summary{Destination: p.Destination}}
 	r.parsers, r.moves = p.Parsers.Parsers(), map[string]string{}
+	r.parsing = make(chan struct{}, runtime.GOMAXPROCS(0))
 	r.ctx, r.cancel = context.WithCancelCause(resilience.WithTask(context.WithoutCancel(ctx), taskID()))
 	context.AfterFunc(ctx, func() { r.interrupt(context.Cause(ctx)) })
 	r.objects = newGate(breakerOf(p.ObjectGuard.Breaker, resilience.S3), objectstore.Classify, p.Concurrency, end.done)
@@ -211,7 +213,7 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	groups := make(chan []*part)
 	var readers, commits sync.WaitGroup
 	go func() { r.list(documents, items); close(items) }()
-	for range max(r.Concurrency, runtime.GOMAXPROCS(0)) {
+	for range r.Concurrency + cap(r.parsing) {
 		readers.Go(func() {
 			for item := range items {
 				r.prepare(item, parts)
@@ -228,6 +230,7 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 		})
 	}
 	commits.Wait()
+	r.check.loading.Wait()
 	r.keepMoves(1)
 }
 
