@@ -54,6 +54,8 @@ var arrows = []rule{
 	{"pipeline/parse", nil, "what a document says does not depend on any upstream"},
 	{"pipeline/chunk", []string{"pipeline/parse"}, "chunks are cut from blocks alone"},
 	{"pipeline/journal", nil, "the journal is a cache of what was done and does nothing itself"},
+	{"pipeline/lease", []string{"objectstore", "resilience"}, "a lease is objects in a bucket, which is reached through its door"},
+	{"pipeline/state", []string{"pipeline/journal", "pipeline/lease", "objectstore", "resilience"}, "it carries a journal to a bucket and back, under a lease"},
 	{"pipeline/source", []string{"objectstore", "resilience"}, "sources are folders, addresses and buckets; a bucket is reached through its door"},
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},

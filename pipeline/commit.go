@@ -42,6 +42,7 @@ func (r *run) commit(group []*part) {
 	ending := r.endings(group)
 	r.write(slices.DeleteFunc(slices.Clone(fresh), func(w writing) bool { return !w.row.IsMark() }))
 	r.verify(fresh)
+	r.forgetVectors(fresh)
 	for _, p := range group {
 		p.doc.verified.Done()
 	}
@@ -330,6 +331,23 @@ func (r *run) verify(written []writing) {
 				w.doc.fail(deferral("verify", "incomplete", fmt.Errorf("the vector store took chunk %d and does not hold it; run again", w.row.Ordinal)))
 			}
 		}
+	}
+}
+
+// forgetVectors tells the journal which vectors the store holds now: a journal
+// that is kept elsewhere need not take them there.
+func (r *run) forgetVectors(written []writing) {
+	if !r.KeepVectors {
+		return
+	}
+	var texts []string
+	for _, w := range written {
+		if w.row.Vector != nil && w.doc.failure() == nil {
+			texts = append(texts, w.row.TextSHA)
+		}
+	}
+	if err := r.Journal.Stored(context.WithoutCancel(r.ctx), r.embed.space, texts...); err != nil {
+		r.fault(err)
 	}
 }
 

@@ -128,7 +128,8 @@ func newRun(ctx context.Context, p *Pipeline) *run {
 	r.parsers, r.moves = p.Parsers.Parsers(), map[string]string{}
 	r.parsing = make(chan struct{}, runtime.GOMAXPROCS(0))
 	r.ctx, r.cancel = context.WithCancelCause(resilience.WithTask(context.WithoutCancel(ctx), taskID()))
-	context.AfterFunc(ctx, func() { r.interrupt(context.Cause(ctx)) })
+	context.AfterFunc(ctx, func() { r.interrupt(&StopError{Kind: StopInterrupted, Err: context.Cause(ctx)}) })
+	r.watchJournal()
 	r.objects = newGate(breakerOf(p.ObjectGuard.Breaker, resilience.S3), objectstore.Classify, p.Concurrency, end.done)
 	r.vectors = newGate(breakerOf(p.VectorGuard.Breaker, resilience.Milvus), vectorstore.Classify, p.Concurrency, end.done)
 	r.llm = newGate(breakerOf(p.LLMGuard.Breaker, resilience.LLM), llm.Classify, p.Concurrency, end.done)
@@ -150,12 +151,39 @@ func taskID() string {
 	return "ingest-" + hex.EncodeToString(id[:])
 }
 
-// interrupt ends the run at the caller's wish; what is in flight has the grace
+// interrupt ends the run at the wish of others; what is in flight has the grace
 // period to come back.
-func (r *run) interrupt(cause error) {
-	r.end.with(&StopError{Kind: StopInterrupted, Err: cause})
-	timer := time.AfterFunc(max(r.Grace, 0), func() { r.cancel(cause) })
+func (r *run) interrupt(stop *StopError) {
+	r.end.with(stop)
+	timer := time.AfterFunc(max(r.Grace, 0), func() { r.cancel(stop.Err) })
 	context.AfterFunc(r.ctx, func() { timer.Stop() })
+}
+
+// watchJournal ends the run when the journal is revoked: another run may have
+// it by now.
+func (r *run) watchJournal() {
+	if r.Journal == nil {
+		return
+	}
+	revoked, why := r.Journal.Revoked()
+	go func() {
+		select {
+		case <-r.ctx.Done():
+		case <-revoked:
+			r.interrupt(revocation(why()))
+		}
+	}()
+}
+
+func revocation(err error) *StopError {
+	stop := &StopError{Kind: StopDeferred, Err: err}
+	if timed, ok := errors.AsType[interface {
+		error
+		RetryAt() time.Time
+	}](err); ok {
+		stop.RetryAt = timed.RetryAt()
+	}
+	return stop
 }
 
 // ending is how a run ends early: once, for one reason.

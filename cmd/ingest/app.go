@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/penstock-go/penstock/metrics"
+	"github.com/penstock-go/penstock/pipeline/state"
 )
 
 // app is one run of the command.
@@ -32,6 +33,7 @@ type app struct {
 
 	metrics *http.Server
 	closers []func() error
+	state   *state.State // where the journal is in an object store
 }
 
 // shortestTimeout is the least that --timeout takes: below it nothing is
@@ -45,6 +47,9 @@ func (a *app) start() error {
 	}
 	a.log = a.newLogger()
 	slog.SetDefault(a.log)
+	if err := a.checkState(); err != nil {
+		return usage(err)
+	}
 	if err := a.startDelivery(); err != nil {
 		return err
 	}

@@ -21,14 +21,19 @@ func (doctorCmd) Run(ctx context.Context, a *app) error {
 		}
 		a.printFinding(f)
 	}
-	state := a.examineState()
-	code := exitOK
-	if !state.OK {
-		code = exitFault
+	if _, _, remote := a.settings.remoteState(); remote {
+		show(a.examineRemote(ctx))
 	}
-	show(state, code)
-	if !state.OK {
-		return &codedError{code: worst}
+	if a.settings.needsFolder() {
+		folder := a.examineFolder()
+		code := exitOK
+		if !folder.OK {
+			code = exitFault
+		}
+		show(folder, code)
+		if !folder.OK {
+			return &codedError{code: worst}
+		}
 	}
 	config, err := a.upstreams(ctx)
 	if err != nil {
@@ -59,13 +64,13 @@ func severity(code int) int {
 	return code
 }
 
-// examineState tries what a run needs of its folder.
-func (a *app) examineState() pipeline.Finding {
+// examineFolder tries what a run needs of its folder.
+func (a *app) examineFolder() pipeline.Finding {
 	finding := pipeline.Finding{Upstream: "state", Hint: "name a writable folder on a local disk with --state"}
-	err := os.MkdirAll(a.settings.State, 0o750)
+	err := os.MkdirAll(a.folder(), 0o750)
 	if err == nil {
 		var probe *os.File
-		if probe, err = os.CreateTemp(a.settings.State, "doctor-*"); err == nil {
+		if probe, err = os.CreateTemp(a.folder(), "doctor-*"); err == nil {
 			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
 		}
 	}
@@ -73,7 +78,7 @@ func (a *app) examineState() pipeline.Finding {
 		finding.Detail = err.Error()
 		return finding
 	}
-	absolute, err := filepath.Abs(a.settings.State)
+	absolute, err := filepath.Abs(a.folder())
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding

@@ -29,8 +29,9 @@ type cli struct {
 // Settings are the flags of every verb. Each can come from the command line,
 // the environment or the configuration file, in this order.
 type Settings struct {
-	ConfigFile string `name:"config" placeholder:"FILE" env:"PENSTOCK_CONFIG" help:"Configuration file (YAML). Default: penstock.yaml, where there is one."`
-	State      string `default:"${state}" env:"PENSTOCK_STATE" placeholder:"DIR" help:"Folder of the journal and the embedded stores, on a local disk (${default})."`
+	ConfigFile string        `name:"config" placeholder:"FILE" env:"PENSTOCK_CONFIG" help:"Configuration file (YAML). Default: penstock.yaml, where there is one."`
+	State      string        `default:"${state}" env:"PENSTOCK_STATE" placeholder:"DIR" help:"Folder of the journal and the embedded stores, on a local disk (${default}). With s3://bucket/prefix the journal is kept there, and the embedded stores in ${state}."`
+	StateLease time.Duration `default:"60s" env:"PENSTOCK_STATE_LEASE" help:"How long a --state in s3:// stays held after a run that was killed (${default})."`
 
 	S3Endpoint   string `name:"s3-endpoint" group:"object store" env:"PENSTOCK_S3_ENDPOINT,AWS_ENDPOINT_URL_S3" placeholder:"URL" help:"Keep originals there; 'aws' for AWS itself. Default: files in the state folder."`
 	S3Region     string `name:"s3-region" group:"object store" env:"PENSTOCK_S3_REGION,AWS_REGION,AWS_DEFAULT_REGION" placeholder:"NAME" help:"Region of the bucket."`

@@ -135,5 +135,18 @@ func (a *app) parseAndRun(ctx context.Context, args []string) error {
 	if err := a.start(); err != nil {
 		return err
 	}
-	return errors.Join(parsed.Run(&flags.Settings), a.stop())
+	return a.both(parsed.Run(&flags.Settings), a.stop())
+}
+
+// both is the graver of the errors of a verb and of its end; the other is told
+// in the log.
+func (a *app) both(verb, end error) error {
+	if end == nil {
+		return verb
+	}
+	graver := worse(verb, end)
+	if verb != nil && graver == verb { //nolint:errorlint // which of the two
+		a.log.Error("what the run opened was not closed well", "error", end)
+	}
+	return graver
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/chunk"
-	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
 )
@@ -84,8 +82,8 @@ func (c *runCmd) inputs(a *app) (*source.Inputs, error) {
 func (c *IngestFlags) sources(a *app) source.Options {
 	s := a.settings
 	return source.Options{
-		Exclude: []string{s.State}, Stdin: a.stdin,
-		Objects: a.sourceObjects, ExcludeObjects: []string{s.S3Bucket + "/" + s.S3Prefix + "originals/"},
+		Exclude: []string{a.folder()}, Stdin: a.stdin,
+		Objects: a.sourceObjects, ExcludeObjects: append(a.stateObjects(), s.S3Bucket+"/"+s.S3Prefix+"originals/"),
 		AllowPrivate: c.AllowPrivate, MaxDownload: c.MaxDownload, Timeout: s.Timeout,
 	}
 }
@@ -104,11 +102,11 @@ func (c *runCmd) prune(ctx context.Context, a *app, p *pipeline.Pipeline, census
 
 // open makes the pipeline, with a display of what it does.
 func (c *IngestFlags) open(ctx context.Context, a *app, dry bool, change ...func(*pipeline.Config)) (*pipeline.Pipeline, *display, error) {
+	show := newDisplay(a)
 	config, err := c.config(ctx, a, dry)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, show.unopened(err)
 	}
-	show := newDisplay(a)
 	config.Report = show.document
 	for _, f := range change {
 		f(&config)
@@ -149,23 +147,6 @@ func (c *ChunkFlags) parsers(a *app) *parse.Registry {
 
 func (c *ChunkFlags) chunks(count func(string) int) chunk.Config {
 	return chunk.Config{Tokens: c.ChunkTokens, Overlap: c.ChunkOverlap, Count: count}
-}
-
-// journal opens the journal; a dry run only looks at one that exists.
-func (a *app) journal(ctx context.Context, dry bool) (*journal.Journal, error) {
-	open := journal.Open
-	if dry {
-		open = journal.OpenReadOnly
-	}
-	j, err := open(ctx, a.settings.State)
-	if dry && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	a.later(j.Close)
-	return j, nil
 }
 
 // verdict turns the outcome of a run into the error that the exit code needs.
@@ -260,6 +241,22 @@ func (d *display) summary(s pipeline.Summary) {
 		return
 	}
 	writeSummary(d.app.stdout, "", s)
+}
+
+// unopened says in a summary that the journal cannot be had now, so that an
+// orchestrator finds there when to come again.
+func (d *display) unopened(err error) error {
+	stop, ok := errors.AsType[*pipeline.StopError](err)
+	if !ok {
+		return err
+	}
+	shown := &pipeline.Stop{Kind: stop.Kind, Upstream: stop.Upstream, Reason: stop.Err.Error()}
+	if !stop.RetryAt.IsZero() {
+		at := stop.RetryAt.UTC().Truncate(time.Second)
+		shown.RetryAt = &at
+	}
+	d.summary(pipeline.Summary{Destination: d.app.destination(), Stopped: shown})
+	return &codedError{code: stopCode(stop)}
 }
 
 // writeSummary writes a summary for people, each line after the indent.

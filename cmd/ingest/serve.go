@@ -152,8 +152,8 @@ func (s *service) run(ctx context.Context, listener net.Listener) error {
 		served <- err
 		cancel(err)
 	}()
-	s.passes(ctx)
-	return errors.Join(stopServer(server), unexpected(<-served))
+	err := s.passes(ctx)
+	return errors.Join(err, stopServer(server), unexpected(<-served))
 }
 
 func stopServer(server *http.Server) error {
@@ -172,8 +172,9 @@ func unexpected(err error) error {
 	return fmt.Errorf("the status page is no longer served: %w", err)
 }
 
-// passes runs one pass after the other until ctx ends.
-func (s *service) passes(ctx context.Context) {
+// passes runs one pass after the other until ctx ends, or until another run has
+// taken the state.
+func (s *service) passes(ctx context.Context) error {
 	for {
 		s.page.PassBegins(time.Now())
 		summary, err := s.pass(ctx)
@@ -181,11 +182,14 @@ func (s *service) passes(ctx context.Context) {
 		next := s.next(now)
 		s.page.PassEnds(summary, err, now, next)
 		s.report(ctx, summary, err)
+		if err := s.app.stateTaken(ctx); err != nil {
+			return err
+		}
 		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return
+			return nil
 		case <-timer.C:
 		}
 	}

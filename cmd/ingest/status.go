@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -29,14 +27,13 @@ type destinationStatus struct {
 
 // Run prints what the journal holds. It needs no lock, so it works beside a run.
 func (c *statusCmd) Run(ctx context.Context, a *app) error {
-	j, err := journal.OpenReadOnly(ctx, a.settings.State)
-	if errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("there is no journal in %s; ingest something first, or name another folder with --state", a.settings.State))
-	}
+	j, err := a.journal(ctx, true)
 	if err != nil {
 		return err
 	}
-	a.later(j.Close)
+	if j == nil {
+		return usage(fmt.Errorf("there is no journal in %s; ingest something first, or name another place with --state", a.settings.State))
+	}
 	destinations := []string{a.destination()}
 	if c.All {
 		if destinations, err = j.Destinations(ctx); err != nil {

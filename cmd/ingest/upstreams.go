@@ -75,7 +75,7 @@ func (a *app) destination() string {
 func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
 	s := a.settings
 	if s.S3Endpoint == "" {
-		store, err := filestore.Open(filepath.Join(s.State, "objects"))
+		store, err := filestore.Open(filepath.Join(a.folder(), "objects"))
 		if err != nil {
 			return fmt.Errorf("embedded object store: %w", err)
 		}
@@ -113,7 +113,7 @@ func (a *app) sourceObjects(ctx context.Context) (source.ObjectReader, error) { 
 func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
 	s := a.settings
 	if s.Milvus == "" {
-		store, err := sqlitestore.Open(filepath.Join(s.State, "vectors.db"))
+		store, err := sqlitestore.Open(filepath.Join(a.folder(), "vectors.db"))
 		if err != nil {
 			return fmt.Errorf("embedded vector store: %w", err)
 		}

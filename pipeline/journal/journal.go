@@ -15,7 +15,9 @@
 // does not, and may look on while a run goes on.
 //
 // A *Journal is safe for concurrent use. It needs a local disk: SQLite's locks
-// do not hold on a network file system.
+// do not hold on a network file system. [Journal.Track], [Journal.WriteAll],
+// [Journal.WriteChanges] and [Journal.Apply] carry it elsewhere; package
+// pipeline/state does that with an object store.
 package journal
 
 import (
@@ -147,6 +149,9 @@ type Journal struct {
 	db   *sql.DB
 	path string
 	lock *flock.Flock // nil when opened for reading
+
+	tracked bool // changes are noted
+	hold    hold
 
 	document, problem *sql.Stmt // parsing one takes longer than running it
 }

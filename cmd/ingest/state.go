@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/lease"
+	"github.com/penstock-go/penstock/pipeline/state"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// stateEnd is how long the end of a run may take to write its state back: less
+// than what orchestrators leave between SIGTERM and SIGKILL.
+const stateEnd = 12 * time.Second
+
+// remoteState is the bucket and the prefix of a --state in an object store.
+func (s *Settings) remoteState() (bucket, prefix string, ok bool) {
+	rest, ok := strings.CutPrefix(s.State, "s3://")
+	bucket, prefix, _ = strings.Cut(rest, "/")
+	return bucket, strings.Trim(prefix, "/"), ok
+}
+
+func (a *app) checkState() error {
+	bucket, prefix, remote := a.settings.remoteState()
+	switch {
+	case remote && (bucket == "" || prefix == ""):
+		return errors.New("--state: in an object store it needs a bucket and a prefix of its own, s3://bucket/prefix")
+	case remote && a.settings.StateLease < lease.MinTTL:
+		return fmt.Errorf("--state-lease: %s is too short; the least is %s", a.settings.StateLease, lease.MinTTL)
+	}
+	return nil
+}
+
+// folder is where the embedded stores are, and the journal unless that is in an
+// object store.
+func (a *app) folder() string {
+	if _, _, remote := a.settings.remoteState(); remote {
+		return defaultState
+	}
+	return a.settings.State
+}
+
+// needsFolder holds unless everything is elsewhere.
+func (s *Settings) needsFolder() bool {
+	_, _, remote := s.remoteState()
+	return !remote || s.S3Endpoint == "" || s.Milvus == ""
+}
+
+// stateObjects is what of an object store is no document but state.
+func (a *app) stateObjects() []string {
+	if bucket, prefix, remote := a.settings.remoteState(); remote {
+		return []string{bucket + "/" + prefix + "/"}
+	}
+	return nil
+}
+
+// journal opens the journal, for looking only where nothing is to be written;
+// there may be none then, which is nil.
+func (a *app) journal(ctx context.Context, look bool) (*journal.Journal, error) {
+	open := a.localJournal
+	if _, _, remote := a.settings.remoteState(); remote {
+		open = a.remoteJournal
+	}
+	j, err := open(ctx, look)
+	if look && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return j, err
+}
+
+func (a *app) localJournal(ctx context.Context, look bool) (*journal.Journal, error) {
+	open := journal.Open
+	if look {
+		open = journal.OpenReadOnly
+	}
+	j, err := open(ctx, a.settings.State)
+	if err != nil {
+		return nil, err
+	}
+	a.later(j.Close)
+	return j, nil
+}
+
+func (a *app) remoteJournal(ctx context.Context, look bool) (*journal.Journal, error) {
+	config, err := a.stateConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	open := state.Open
+	if look {
+		open = state.Read
+	}
+	s, err := open(ctx, config)
+	if err != nil {
+		return nil, stateStop(ctx, err)
+	}
+	a.state = s
+	a.later(func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateEnd)
+		defer cancel()
+		return stateStop(ctx, s.Close(ctx))
+	})
+	return s.Journal, nil
+}
+
+// stateConfig says where the state is: in the object store of s3:// inputs.
+func (a *app) stateConfig(ctx context.Context) (state.Config, error) {
+	s := a.settings
+	bucket, prefix, _ := s.remoteState()
+	if err := a.checkCACert(); err != nil {
+		return state.Config{}, err
+	}
+	client, err := a.newS3(ctx)
+	return state.Config{
+		Objects: client, Bucket: bucket, Prefix: prefix, CreateBucket: s.CreateBucket, TTL: s.StateLease, Logger: a.log,
+	}, err
+}
+
+// stateStop is what the error of a state means for a run: that it cannot go on
+// now, or not as it is set up. A fault of this machine stays what it is.
+func stateStop(ctx context.Context, err error) error {
+	stop := &pipeline.StopError{Kind: pipeline.StopDeferred, Upstream: "s3", Err: err}
+	_, bucket := errors.AsType[*state.BucketError](err)
+	_, unsafe := errors.AsType[*lease.UnsafeError](err)
+	_, store := errors.AsType[*state.StoreError](err)
+	if bucket || unsafe {
+		stop.Kind = pipeline.StopConfiguration
+		return stop
+	}
+	if later, ok := errors.AsType[interface {
+		error
+		RetryAt() time.Time
+	}](err); ok { // a lease that another has, or an open breaker
+		if stop.RetryAt = later.RetryAt(); !store {
+			stop.Upstream = "" // it is another run's doing
+		}
+		return stop
+	}
+	if store {
+		return storeStop(ctx, stop)
+	}
+	return err
+}
+
+// storeStop is stateStop for an error of a call.
+func storeStop(ctx context.Context, stop *pipeline.StopError) error {
+	_, denied := errors.AsType[*resilience.DeniedError](stop.Err)
+	verdict := objectstore.Classify(ctx, stop.Err)
+	switch {
+	case denied || verdict.Outcome == resilience.Denied:
+		stop.Kind = pipeline.StopDenied
+	case verdict.Outcome == resilience.Failure || verdict.Outcome == resilience.Throttled:
+		stop.RetryAt = time.Now().Add(max(verdict.RetryAfter, resilience.S3.Config().ResetTimeout))
+	default:
+		return stop.Err
+	}
+	return stop
+}
+
+// stateTaken is the end of a service whose state another run has taken over.
+func (a *app) stateTaken(ctx context.Context) error {
+	if a.state == nil {
+		return nil
+	}
+	lost, ok := errors.AsType[*lease.LostError](a.state.Lost())
+	if !ok || lost.Holder == "" {
+		return nil
+	}
+	return stateStop(ctx, lost)
+}
+
+// examineRemote tries what a run needs of a state in an object store.
+func (a *app) examineRemote(ctx context.Context) (pipeline.Finding, int) {
+	config, err := a.stateConfig(ctx)
+	var held *lease.HeldError
+	if err == nil {
+		held, err = state.Examine(ctx, config)
+	}
+	finding := pipeline.Finding{Upstream: "state", OK: err == nil, Detail: a.settings.State + " can be written, and holds one run at a time"}
+	switch err := stateStop(ctx, err); {
+	case err != nil:
+		finding.Detail, finding.Hint = err.Error(), "check the bucket of --state, the AWS_* settings and --s3-endpoint"
+		return finding, exitCode(ctx, err)
+	case held != nil:
+		finding.Detail = "in use: " + held.Error()
+	}
+	return finding, exitOK
+}

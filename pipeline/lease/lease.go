@@ -1,0 +1,538 @@
+// Package lease lets one process at a time hold something, by objects in a
+// bucket. It needs no service but S3 and no clocks that agree.
+//
+//	l, err := lease.Acquire(ctx, lease.Config{Objects: client, Bucket: "b", Prefix: "nightly/lease/"})
+//	go l.Keep(ctx, func(err error) { … })   // renews it; err says that it is lost
+//	…
+//	err = l.Release(ctx)
+//
+// # How it works
+//
+// A lease is a sequence of numbered objects below its prefix. Taking it,
+// renewing it and giving it back each create the next number, with
+// If-None-Match "*", so that of several who want to do so exactly one does. The
+// object with the highest number rules: it names the holder and its TTL, and
+// says whether the lease was given back. Older ones are deleted.
+//
+// A lease that was not renewed for its TTL has expired, and the next who comes
+// takes it. Its age is the difference of two times that the store itself gave,
+// the object's Last-Modified and the Date of the answer, plus a second for
+// their rounding: the clocks of the machines do not matter. The holder counts
+// its TTL from before it sent the renewal, on a clock that is never set, so it
+// knows that a lease has lapsed before anybody else may take it.
+//
+// A lease that lapsed, since the store did not answer in time, and that nobody
+// took meanwhile, is had again by the next renewal that goes through: that its
+// number was free proves it.
+//
+// # What it needs of the store
+//
+// Conditional creates and listings that show what was written, as S3,
+// SeaweedFS and package filestore have them. A store that ignores If-None-Match
+// is found out by Acquire, with [*UnsafeError].
+package lease
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/penstock-go/penstock/objectstore"
+)
+
+const (
+	// DefaultTTL is how long a lease holds that is not renewed.
+	DefaultTTL = time.Minute
+	// MinTTL is the shortest: the store's clock ticks in seconds.
+	MinTTL = 3 * time.Second
+	// rounding is what two times of the store, in seconds, can lack together.
+	rounding = time.Second
+	// attempts is how often a contender looks again after another was quicker.
+	attempts = 3
+)
+
+// ObjectStore is what a lease needs of an object store.
+type ObjectStore interface {
+	objectstore.PutObjectAPI
+	objectstore.GetObjectAPI
+	objectstore.ListObjectsV2API
+	objectstore.DeleteObjectsAPI
+}
+
+// Config says where a lease is. Objects and Bucket are required.
+type Config struct {
+	Objects ObjectStore
+	Guard   objectstore.Guard // zero: through resilience.S3
+	Bucket  string
+	Prefix  string // of the lease's keys; end it with a slash
+	// Holder is what others are told. Default: the process and its machine.
+	Holder string
+	// TTL default: DefaultTTL. Less than MinTTL is MinTTL.
+	TTL time.Duration
+}
+
+// HeldError says that another holds the lease.
+type HeldError struct {
+	Place  string // s3://bucket/prefix
+	Holder string
+	Until  time.Time // when it expires unless it is renewed
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%s is held by another run (%s) until %s, and longer if it goes on; run again then",
+		e.Place, e.Holder, e.Until.UTC().Format(time.RFC3339))
+}
+
+// RetryAt is when to come again.
+func (e *HeldError) RetryAt() time.Time { return e.Until }
+
+// LostError says that the lease is not held any longer.
+type LostError struct {
+	Place string
+	// Holder is who took it, empty while nobody has: it has lapsed.
+	Holder string
+	At     time.Time // when to come again
+	Err    error     // why the last renewal failed, if it is known
+}
+
+func (e *LostError) Error() string {
+	switch {
+	case e.Holder != "":
+		return fmt.Sprintf("%s was taken over by another run (%s)", e.Place, e.Holder)
+	case e.Err != nil:
+		return fmt.Sprintf("%s could not be renewed in time: %v", e.Place, e.Err)
+	}
+	return e.Place + " could not be renewed in time"
+}
+
+// RetryAt is when to come again.
+func (e *LostError) RetryAt() time.Time { return e.At }
+
+// Unwrap gives the error of the last renewal.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// UnsafeError says that the store overwrites where it was told not to.
+type UnsafeError struct{ Place string }
+
+func (e *UnsafeError) Error() string {
+	return e.Place + ": the object store ignores If-None-Match, so two runs could hold this at once; use a store that honours it, or a local folder"
+}
+
+// record is the content of a lease's object.
+type record struct {
+	Holder   string `json:"holder"`
+	Token    string `json:"token"`
+	TTL      int64  `json:"ttl_ms"`
+	Released bool   `json:"released,omitempty"`
+	At       string `json:"at"` // by the holder's clock, for people
+}
+
+func (r record) ttl() time.Duration { return time.Duration(r.TTL) * time.Millisecond }
+
+// left is how much longer a record of an age holds; nothing or less: it has
+// expired.
+func (r record) left(age time.Duration) time.Duration { return r.ttl() + rounding - age }
+
+// Lease is a lease that was acquired. Renew, Keep and Release are for one
+// goroutine at a time; the other methods for any.
+type Lease struct {
+	Config
+	token  string
+	clean  bool
+	epoch  int64 // the number under which it was taken
+	number int64 // of the newest object of ours
+
+	mu       sync.Mutex
+	deadline time.Time
+	over     *LostError // once another has it
+}
+
+// Acquire takes the lease if it is free, given back or expired. The error is a
+// [*HeldError], an [*UnsafeError], or that of the call that failed.
+func Acquire(ctx context.Context, config Config) (*Lease, error) {
+	config.Holder = cmp.Or(config.Holder, thisProcess())
+	config.TTL = max(cmp.Or(config.TTL, DefaultTTL), MinTTL)
+	l := &Lease{Config: config, token: rand.Text()}
+	for range attempts {
+		newest, err := l.newest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if left := newest.left(newest.age); newest.number > 0 && !newest.Released && left > 0 {
+			return nil, l.heldBy(newest)
+		}
+		won, err := l.take(ctx, newest)
+		if won || err != nil {
+			return l, err
+		}
+	}
+	return nil, &HeldError{Place: l.place(), Holder: "another was quicker", Until: time.Now().Add(config.TTL)}
+}
+
+func (l *Lease) heldBy(s sighting) *HeldError {
+	return &HeldError{Place: l.place(), Holder: s.Holder, Until: time.Now().Add(s.left(s.age))}
+}
+
+// take creates the number after the newest, and proves that the store lets
+// nobody else do so.
+func (l *Lease) take(ctx context.Context, newest sighting) (won bool, err error) {
+	l.clean = newest.number == 0 || newest.Released
+	won, err = l.advance(ctx, newest.number+1, false)
+	if !won || err != nil {
+		return false, err
+	}
+	l.epoch = l.number
+	won, err = l.create(ctx, l.number, false)
+	if won {
+		return false, &UnsafeError{Place: l.place()}
+	}
+	return err == nil, err
+}
+
+// advance creates a number and makes sure that it rules.
+func (l *Lease) advance(ctx context.Context, number int64, released bool) (won bool, err error) {
+	start := time.Now()
+	won, err = l.create(ctx, number, released)
+	if !won || err != nil {
+		return false, err
+	}
+	all, err := l.list(ctx)
+	if err != nil {
+		return false, err
+	}
+	if all.last() != number {
+		return false, nil
+	}
+	l.number = number
+	l.setDeadline(start.Add(l.TTL))
+	l.sweep(ctx, all)
+	return true, nil
+}
+
+// Renew makes the lease hold for another TTL. A [*LostError] says that another
+// has it; any other error leaves things as they were.
+func (l *Lease) Renew(ctx context.Context) error {
+	for range attempts {
+		won, err := l.advance(ctx, l.number+1, false)
+		if won || err != nil {
+			return err
+		}
+		newest, err := l.newest(ctx)
+		if err != nil {
+			return err
+		}
+		if newest.Token != l.token {
+			return l.lose(newest)
+		}
+		l.number = newest.number // a renewal of which no answer came
+	}
+	return errors.New(l.place() + ": the lease cannot be renewed")
+}
+
+func (l *Lease) lose(to sighting) *LostError {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = &LostError{Place: l.place(), Holder: cmp.Or(to.Holder, "it does not say which"), At: time.Now().Add(max(to.left(to.age), 0))}
+	return l.over
+}
+
+// Release gives the lease back, so that the next need not wait. A lease that is
+// not held any longer is left alone.
+func (l *Lease) Release(ctx context.Context) error {
+	if l.Lost() != nil {
+		return nil
+	}
+	_, err := l.advance(ctx, l.number+1, true)
+	l.setDeadline(time.Time{})
+	return err
+}
+
+// Remove deletes the lease with all its objects. Only a lease that nobody else
+// will ever ask for may go like this: its numbers begin again.
+func (l *Lease) Remove(ctx context.Context) error {
+	all, err := l.list(ctx)
+	if err != nil {
+		return err
+	}
+	l.setDeadline(time.Time{})
+	return l.remove(ctx, all.numbers)
+}
+
+// Lost says whether the lease is lost, and to whom: a nil result means that it
+// is held.
+func (l *Lease) Lost() *LostError {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over == nil && !time.Now().Before(l.deadline) {
+		return &LostError{Place: l.place(), At: time.Now().Add(l.TTL)}
+	}
+	return l.over
+}
+
+// Epoch is greater than that of every holder before.
+func (l *Lease) Epoch() int64 { return l.epoch }
+
+// Clean reports whether the lease was new or given back; otherwise the one who
+// held it before has let it expire, and may still believe to hold it.
+func (l *Lease) Clean() bool { return l.clean }
+
+func (l *Lease) setDeadline(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = at
+}
+
+// Keep renews the lease three times a TTL until ctx ends or another has it. It
+// tells a [*LostError] when the lease has lapsed or another has it, and nil when
+// one that had lapsed is held again.
+func (l *Lease) Keep(ctx context.Context, tell func(error)) {
+	ticker := time.NewTicker(l.TTL / 3)
+	defer ticker.Stop()
+	k := keeper{lease: l, tell: tell}
+	for {
+		lapse := time.NewTimer(l.remaining())
+		select {
+		case <-ctx.Done():
+			lapse.Stop()
+			return
+		case <-lapse.C:
+			k.check()
+			if !k.wait(ctx, ticker.C) {
+				return
+			}
+		case <-ticker.C:
+			lapse.Stop()
+		}
+		if !k.renew(ctx) {
+			return
+		}
+	}
+}
+
+func (l *Lease) remaining() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(time.Until(l.deadline), 0)
+}
+
+// keeper is a Keep.
+type keeper struct {
+	lease  *Lease
+	tell   func(error)
+	lapsed bool
+	last   error // of the last renewal
+}
+
+// check tells that the lease has lapsed, once.
+func (k *keeper) check() {
+	if lost := k.lease.Lost(); lost != nil && !k.lapsed {
+		k.lapsed = true
+		lost.Err = k.last
+		k.tell(lost)
+	}
+}
+
+func (k *keeper) wait(ctx context.Context, tick <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-tick:
+		return true
+	}
+}
+
+// renew tries once; false means that another has the lease.
+func (k *keeper) renew(ctx context.Context) bool {
+	k.check()
+	limited, cancel := context.WithTimeout(ctx, k.lease.TTL/3)
+	defer cancel()
+	err := k.lease.Renew(limited)
+	k.last = err
+	if _, lost := errors.AsType[*LostError](err); lost {
+		k.tell(err)
+		return false
+	}
+	if err == nil && k.lapsed {
+		k.lapsed = false
+		k.tell(nil)
+	}
+	return true
+}
+
+// sighting is the object that rules.
+type sighting struct {
+	record
+	number int64         // zero: there is none
+	age    time.Duration // by the store's own clock
+}
+
+// newest looks at the object that rules. One that is replaced while it is read
+// is looked at again.
+func (l *Lease) newest(ctx context.Context) (sighting, error) {
+	for range attempts {
+		all, err := l.list(ctx)
+		if err != nil || all.last() == 0 {
+			return sighting{}, err
+		}
+		s := sighting{number: all.last()}
+		if !all.modified.IsZero() { // a store that does not say is taken to have it from now
+			s.age = all.now.Sub(all.modified)
+		}
+		s.record, err = l.read(ctx, s.number)
+		if status(err) != http.StatusNotFound {
+			return s, err
+		}
+	}
+	return sighting{}, errors.New(l.place() + ": the lease changes faster than it can be read")
+}
+
+// Look says who holds a lease, without taking it: nil if nobody does.
+func Look(ctx context.Context, config Config) (*HeldError, error) {
+	l := &Lease{Config: config}
+	newest, err := l.newest(ctx)
+	if err != nil || newest.number == 0 || newest.Released || newest.left(newest.age) <= 0 {
+		return nil, err
+	}
+	return l.heldBy(newest), nil
+}
+
+func (l *Lease) key(number int64) string { return fmt.Sprintf("%s%019d", l.Prefix, number) }
+
+func (l *Lease) place() string { return "s3://" + l.Bucket + "/" + strings.TrimSuffix(l.Prefix, "/") }
+
+// create makes an object that is not there; won is false if it is.
+func (l *Lease) create(ctx context.Context, number int64, released bool) (won bool, err error) {
+	content, err := json.Marshal(record{
+		Holder: l.Holder, Token: l.token, TTL: l.TTL.Milliseconds(), Released: released,
+		At: time.Now().UTC().Format(time.RFC3339Nano),
+	})
+	if err != nil {
+		return false, err
+	}
+	_, err = l.Guard.PutObject(ctx, l.Objects, &s3.PutObjectInput{
+		Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number)), Body: bytes.NewReader(content),
+		IfNoneMatch: aws.String("*"), ContentType: aws.String("application/json"),
+	})
+	if code := status(err); code == http.StatusPreconditionFailed || code == http.StatusConflict {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// recordBytes bounds what is read of a record.
+const recordBytes = 64 << 10
+
+// read reads a record. One that cannot be understood is somebody's all the
+// same.
+func (l *Lease) read(ctx context.Context, number int64) (record, error) {
+	r := record{Holder: "it does not say which", TTL: DefaultTTL.Milliseconds()}
+	out, err := l.Guard.GetObject(ctx, l.Objects, &s3.GetObjectInput{Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number))})
+	if err != nil {
+		return r, err
+	}
+	content, err := io.ReadAll(io.LimitReader(out.Body, recordBytes))
+	if err = errors.Join(err, out.Body.Close()); err != nil {
+		return r, err
+	}
+	var found record
+	if json.Unmarshal(content, &found) == nil && found.TTL > 0 {
+		return found, nil
+	}
+	return r, nil
+}
+
+// listing is the numbers that are there.
+type listing struct {
+	numbers  []int64
+	modified time.Time // of the last
+	now      time.Time // by the store's clock
+}
+
+func (l listing) last() int64 {
+	if len(l.numbers) == 0 {
+		return 0
+	}
+	return l.numbers[len(l.numbers)-1]
+}
+
+func (l *Lease) list(ctx context.Context) (listing, error) {
+	var all listing
+	in := &s3.ListObjectsV2Input{Bucket: aws.String(l.Bucket), Prefix: aws.String(l.Prefix)}
+	for {
+		page, err := l.Guard.ListObjectsV2(ctx, l.Objects, in)
+		if err != nil {
+			return all, err
+		}
+		all.add(l.Prefix, page)
+		if !aws.ToBool(page.IsTruncated) {
+			return all, nil
+		}
+		in.ContinuationToken = page.NextContinuationToken
+	}
+}
+
+func (l *listing) add(prefix string, page *s3.ListObjectsV2Output) {
+	var ok bool
+	if l.now, ok = awsmiddleware.GetServerTime(page.ResultMetadata); !ok {
+		l.now = time.Now() // a store in this process
+	}
+	for _, object := range page.Contents {
+		number, err := strconv.ParseInt(strings.TrimPrefix(aws.ToString(object.Key), prefix), 10, 64)
+		if err == nil && number > l.last() {
+			l.numbers = append(l.numbers, number)
+			l.modified = aws.ToTime(object.LastModified)
+		}
+	}
+}
+
+// sweep deletes what no longer rules, but for the last before: somebody may be
+// about to create it. That it fails matters to nobody.
+func (l *Lease) sweep(ctx context.Context, all listing) {
+	old := slices.DeleteFunc(slices.Clone(all.numbers), func(n int64) bool { return n >= l.number-1 })
+	if len(old) > 0 {
+		_ = l.remove(ctx, old)
+	}
+}
+
+func (l *Lease) remove(ctx context.Context, numbers []int64) error {
+	objects := make([]types.ObjectIdentifier, len(numbers))
+	for i, number := range numbers {
+		objects[i].Key = aws.String(l.key(number))
+	}
+	_, err := l.Guard.DeleteObjects(ctx, l.Objects, &s3.DeleteObjectsInput{Bucket: aws.String(l.Bucket), Delete: &types.Delete{Objects: objects}})
+	return err
+}
+
+// status is the HTTP status of an answer, 0 if there was none.
+func status(err error) int {
+	if answer, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		return answer.HTTPStatusCode()
+	}
+	return 0
+}
+
+func thisProcess() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("process %d on %s since %s", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+}

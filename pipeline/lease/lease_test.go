@@ -1,0 +1,483 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/objectstore/filestore"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// clocked is a filestore whose objects are as old as the clock of the test
+// says, and that can be told to fail or to be slow.
+type clocked struct {
+	*filestore.Store
+
+	mu     sync.Mutex
+	made   map[string]time.Time
+	before func(op string) error // nil: nothing
+	after  func(op string) error // what becomes of an answer
+}
+
+func newClocked(t *testing.T) *clocked {
+	t.Helper()
+	store, err := filestore.Open(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, store.Close()) })
+	_, err = store.CreateBucket(context.Background(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
+	require.NoError(t, err)
+	return &clocked{Store: store, made: map[string]time.Time{}}
+}
+
+func (c *clocked) on(before, after func(op string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before, c.after = before, after
+}
+
+func (c *clocked) hook(op string, after bool) error {
+	c.mu.Lock()
+	hook := c.before
+	if after {
+		hook = c.after
+	}
+	c.mu.Unlock()
+	if hook == nil {
+		return nil
+	}
+	return hook(op)
+}
+
+func (c *clocked) PutObject(ctx context.Context, in *s3.PutObjectInput, o ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	if err := c.hook("put", false); err != nil {
+		return nil, err
+	}
+	out, err := c.Store.PutObject(ctx, in, o...)
+	if err == nil {
+		c.mu.Lock()
+		c.made[*in.Key] = time.Now()
+		c.mu.Unlock()
+		err = c.hook("put", true)
+	}
+	return out, err
+}
+
+func (c *clocked) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, o ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+	if err := c.hook("list", false); err != nil {
+		return nil, err
+	}
+	out, err := c.Store.ListObjectsV2(ctx, in, o...)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i := range out.Contents {
+			made, ok := c.made[*out.Contents[i].Key]
+			if !ok { // it was created this instant
+				made = time.Now()
+			}
+			out.Contents[i].LastModified = aws.Time(made)
+		}
+	}
+	return out, err
+}
+
+func guard(t *testing.T) objectstore.Guard {
+	t.Helper()
+	b, err := resilience.New(t.Name(), resilience.Config{FailMax: 1000})
+	require.NoError(t, err)
+	return objectstore.Guard{Breaker: b}
+}
+
+func config(t *testing.T, store ObjectStore, holder string) Config {
+	t.Helper()
+	return Config{Objects: store, Guard: guard(t), Bucket: "bucket", Prefix: "state/lease/", Holder: holder, TTL: time.Minute}
+}
+
+func acquire(t *testing.T, c Config) *Lease {
+	t.Helper()
+	l, err := Acquire(t.Context(), c)
+	require.NoError(t, err)
+	return l
+}
+
+// TestExpiry goes over the instants around the end of a lease: the holder's own
+// view, and a contender's.
+func TestExpiry(t *testing.T) {
+	for _, row := range []struct {
+		after       time.Duration
+		held, taken bool
+	}{
+		{0, true, false},
+		{time.Minute - 1, true, false},
+		{time.Minute, false, false}, // the second between is for the rounding of the store's clock
+		{time.Minute + 1, false, false},
+		{time.Minute + rounding - 1, false, false},
+		{time.Minute + rounding, false, true},
+		{time.Minute + rounding + 1, false, true},
+	} {
+		t.Run(row.after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newClocked(t)
+				first := acquire(t, config(t, store, "first"))
+				time.Sleep(row.after)
+				assert.Equal(t, row.held, first.Lost() == nil, "the holder's view")
+				second, err := Acquire(t.Context(), config(t, store, "second"))
+				if !row.taken {
+					var held *HeldError
+					require.ErrorAs(t, err, &held)
+					assert.Equal(t, "first", held.Holder)
+					assert.Equal(t, time.Minute+rounding-row.after, time.Until(held.Until))
+					assert.Equal(t, held.Until, held.RetryAt())
+					assert.Contains(t, held.Error(), "s3://bucket/state/lease is held by another run (first) until 2000-01-01T00:01:01Z")
+					return
+				}
+				require.NoError(t, err)
+				assert.False(t, second.Clean(), "the one before has not given it back")
+				assert.Greater(t, second.Epoch(), first.Epoch())
+				var lost *LostError
+				require.ErrorAs(t, first.Renew(t.Context()), &lost)
+				assert.Equal(t, "second", lost.Holder)
+				assert.Contains(t, lost.Error(), "taken over by another run (second)")
+				assert.Equal(t, lost, first.Lost(), "for good")
+				require.NoError(t, second.Renew(t.Context()))
+			})
+		})
+	}
+}
+
+func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
+	store := newClocked(t)
+	epoch := int64(0)
+	for i := range 5 {
+		l := acquire(t, config(t, store, fmt.Sprint(i)))
+		assert.True(t, l.Clean())
+		assert.Greater(t, l.Epoch(), epoch)
+		epoch = l.Epoch()
+		require.NoError(t, l.Release(t.Context()))
+		assert.NotNil(t, l.Lost(), "it is given back")
+		held, err := Look(t.Context(), config(t, store, ""))
+		require.NoError(t, err)
+		assert.Nil(t, held)
+	}
+	page, err := store.Store.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("bucket"), Prefix: aws.String("state/lease/")})
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(page.Contents), 2, "what no longer rules is deleted")
+}
+
+// Kept, a lease never expires; the process that keeps it may be slow.
+func TestKeepRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newClocked(t)
+		l := acquire(t, config(t, store, "first"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var told []error
+		done := make(chan struct{})
+		go func() { l.Keep(ctx, func(err error) { told = append(told, err) }); close(done) }()
+		for range 100 {
+			time.Sleep(7 * time.Second)
+			require.Nil(t, l.Lost())
+			held, err := Look(t.Context(), config(t, store, ""))
+			require.NoError(t, err)
+			require.Equal(t, "first", held.Holder)
+		}
+		cancel()
+		<-done
+		assert.Empty(t, told)
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+var errDown = errors.New("down")
+
+// A store that is away for longer than the TTL costs the lease, and gives it
+// back if nobody else took it.
+func TestLapsedAndHeldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newClocked(t)
+		l := acquire(t, config(t, store, "first"))
+		ctx, cancel := context.WithCancel(t.Context())
+		told := make(chan error, 10)
+		done := make(chan struct{})
+		go func() { l.Keep(ctx, func(err error) { told <- err }); close(done) }()
+		time.Sleep(30 * time.Second) // renewed at 20
+		store.on(func(string) error { return errDown }, nil)
+		time.Sleep(50*time.Second - 1)
+		assert.Empty(t, told, "one nanosecond before the TTL has passed since the last renewal")
+		time.Sleep(1)
+		synctest.Wait()
+		var lost *LostError
+		require.ErrorAs(t, <-told, &lost)
+		assert.Empty(t, lost.Holder)
+		require.ErrorIs(t, lost, errDown)
+		assert.Contains(t, lost.Error(), "could not be renewed in time: ")
+		assert.NotNil(t, l.Lost())
+
+		time.Sleep(time.Minute)
+		assert.Empty(t, told, "told once")
+		store.on(nil, nil)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		require.NoError(t, <-told, "nobody else had it")
+		assert.Nil(t, l.Lost())
+		cancel()
+		<-done
+	})
+}
+
+func TestKeepEndsWhenAnotherHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newClocked(t)
+		first := acquire(t, config(t, store, "first"))
+		store.on(func(string) error { return errDown }, nil)
+		told := make(chan error, 10)
+		done := make(chan struct{})
+		go func() { first.Keep(t.Context(), func(err error) { told <- err }); close(done) }()
+		time.Sleep(70 * time.Second)
+		store.on(nil, nil)
+		acquire(t, config(t, store, "second"))
+		<-done
+		var lost *LostError
+		require.ErrorAs(t, <-told, &lost)
+		assert.Empty(t, lost.Holder, "lapsed")
+		require.ErrorAs(t, <-told, &lost)
+		assert.Equal(t, "second", lost.Holder)
+		assert.NoError(t, first.Release(t.Context()), "what is another's is left alone")
+		held, err := Look(t.Context(), config(t, store, ""))
+		require.NoError(t, err)
+		assert.Equal(t, "second", held.Holder)
+	})
+}
+
+// A renewal that arrives though no answer comes back is one's own.
+func TestRenewalWithoutAnswer(t *testing.T) {
+	store := newClocked(t)
+	l := acquire(t, config(t, store, "first"))
+	before := l.number
+	store.on(nil, func(string) error { return errDown })
+	require.ErrorIs(t, l.Renew(t.Context()), errDown)
+	store.on(nil, nil)
+	require.NoError(t, l.Renew(t.Context()))
+	assert.Equal(t, before+2, l.number)
+	assert.Nil(t, l.Lost())
+
+	store.on(func(op string) error {
+		if op == "list" {
+			return errDown
+		}
+		return nil
+	}, nil)
+	require.ErrorIs(t, l.Renew(t.Context()), errDown, "created and not looked at")
+	store.on(nil, nil)
+	require.NoError(t, l.Renew(t.Context()))
+	assert.Equal(t, before+4, l.number)
+}
+
+// Many who see the same expired lease: one gets it.
+func TestTakeoverRace(t *testing.T) {
+	t.Run("filestore", func(t *testing.T) {
+		for range 5 {
+			store := newClocked(t)
+			c := config(t, store, "")
+			race(t, 32, func(i int) Config { c.Holder = fmt.Sprint(i); return c })
+		}
+	})
+	t.Run("seaweedfs", func(t *testing.T) {
+		at := upstreams.SeaweedFS(t)
+		for round := range 3 {
+			c := Config{Objects: seaweed(t, at), Guard: guard(t), Bucket: at.Bucket, Prefix: fmt.Sprintf("race-%d/lease/", round), TTL: time.Minute}
+			race(t, 8, func(i int) Config { c.Holder = fmt.Sprint(i); return c })
+		}
+	})
+}
+
+// race has contenders take a lease that nobody had, and then one that was left
+// to expire.
+func race(t *testing.T, contenders int, of func(int) Config) {
+	t.Helper()
+	won := contend(t, contenders, of)
+	gone := &Lease{Config: of(-1), token: "gone"}
+	gone.TTL = time.Millisecond
+	made, err := gone.create(t.Context(), won.number+1, false)
+	require.NoError(t, err)
+	require.True(t, made)
+	require.Eventually(t, func() bool {
+		held, err := Look(t.Context(), gone.Config)
+		return err == nil && held == nil
+	}, 30*time.Second, 50*time.Millisecond)
+	next := contend(t, contenders, of)
+	assert.Greater(t, next.Epoch(), won.Epoch())
+	var lost *LostError
+	require.ErrorAs(t, won.Renew(t.Context()), &lost)
+}
+
+// contend returns the only winner; every other is told that it is held.
+func contend(t *testing.T, contenders int, of func(int) Config) *Lease {
+	t.Helper()
+	var mu sync.Mutex
+	var winners []*Lease
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range contenders {
+		c := of(i)
+		all.Go(func() {
+			<-start
+			l, err := Acquire(t.Context(), c)
+			if err == nil {
+				mu.Lock()
+				winners = append(winners, l)
+				mu.Unlock()
+				return
+			}
+			var held *HeldError
+			assert.ErrorAs(t, err, &held)
+		})
+	}
+	close(start)
+	all.Wait()
+	require.Len(t, winners, 1)
+	return winners[0]
+}
+
+func seaweed(t *testing.T, at upstreams.S3) *s3.Client {
+	t.Helper()
+	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
+		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
+	})
+	require.NoError(t, err)
+	return client
+}
+
+// The same on the real store, whose clock ticks in seconds.
+func TestSeaweedFS(t *testing.T) {
+	at := upstreams.SeaweedFS(t)
+	c := Config{Objects: seaweed(t, at), Guard: guard(t), Bucket: at.Bucket, Prefix: "kept/lease/", Holder: "first", TTL: MinTTL}
+	first := acquire(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	lost := make(chan error, 1)
+	go func() { first.Keep(ctx, func(err error) { lost <- err }); close(done) }()
+	c.Holder = "second"
+	_, err := Acquire(t.Context(), c)
+	var held *HeldError
+	require.ErrorAs(t, err, &held)
+	assert.Equal(t, "first", held.Holder)
+	assert.WithinDuration(t, time.Now().Add(MinTTL), held.Until, MinTTL)
+
+	cancel() // killed, as it were
+	<-done
+	assert.Empty(t, lost)
+	var second *Lease
+	require.Eventually(t, func() bool {
+		second, err = Acquire(t.Context(), c)
+		return err == nil
+	}, 30*time.Second, 200*time.Millisecond)
+	assert.False(t, second.Clean())
+	assert.NotNil(t, first.Lost(), "it knew before the other could take it")
+	var gone *LostError
+	require.ErrorAs(t, first.Renew(t.Context()), &gone)
+	assert.Equal(t, "second", gone.Holder)
+	require.NoError(t, second.Release(t.Context()))
+	third := acquire(t, c)
+	assert.True(t, third.Clean())
+	require.NoError(t, third.Remove(t.Context()))
+}
+
+// overwriter is a store that knows no conditions.
+type overwriter struct{ *clocked }
+
+func (o overwriter) PutObject(ctx context.Context, in *s3.PutObjectInput, f ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	plain := *in
+	plain.IfNoneMatch = nil
+	return o.clocked.PutObject(ctx, &plain, f...)
+}
+
+func TestStoreThatIgnoresConditions(t *testing.T) {
+	_, err := Acquire(t.Context(), config(t, overwriter{newClocked(t)}, "first"))
+	var unsafe *UnsafeError
+	require.ErrorAs(t, err, &unsafe)
+	assert.Contains(t, unsafe.Error(), "ignores If-None-Match")
+}
+
+// A contender that was asleep between looking and creating gets a number that
+// was deleted meanwhile: it does not rule.
+func TestStaleContender(t *testing.T) {
+	store := newClocked(t)
+	l := acquire(t, config(t, store, "first"))
+	for range 5 {
+		require.NoError(t, l.Renew(t.Context()))
+	}
+	late := &Lease{Config: config(t, store, "late"), token: "late"}
+	won, err := late.advance(t.Context(), 1, false)
+	require.NoError(t, err)
+	assert.False(t, won)
+	require.NoError(t, l.Renew(t.Context()))
+	assert.Nil(t, l.Lost())
+}
+
+// What cannot be read is somebody's.
+func TestRecordThatCannotBeRead(t *testing.T) {
+	store := newClocked(t)
+	for i, text := range []string{"", "no json", `{"ttl_ms":0}`, `[1]`, strings.Repeat("x", recordBytes+1)} {
+		_, err := store.PutObject(t.Context(), &s3.PutObjectInput{
+			Bucket: aws.String("bucket"), Key: aws.String(fmt.Sprintf("state/lease/%019d", i+1)), Body: bytes.NewReader([]byte(text)),
+		})
+		require.NoError(t, err)
+		_, err = Acquire(t.Context(), config(t, store, "first"))
+		var held *HeldError
+		require.ErrorAs(t, err, &held, "%q", text)
+		assert.Contains(t, held.Error(), "it does not say which")
+	}
+}
+
+// The clock of the machine does not matter: age is what the store's two times
+// differ by.
+func TestStoreWithAnotherClock(t *testing.T) {
+	for _, skew := range []time.Duration{-365 * 24 * time.Hour, 0, 365 * 24 * time.Hour} {
+		for age, held := range map[time.Duration]bool{59 * time.Second: true, 60 * time.Second: true, 61 * time.Second: false} {
+			now := time.Now().Add(skew).UTC().Truncate(time.Second)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Date", now.Format(http.TimeFormat))
+				w.Header().Set("ETag", `"e"`)
+				if r.URL.Query().Has("list-type") {
+					fmt.Fprintf(w, `<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated><Contents><Key>l/7</Key><LastModified>%s</LastModified></Contents></ListBucketResult>`,
+						now.Add(-age).Format(time.RFC3339))
+					return
+				}
+				fmt.Fprint(w, `{"holder":"other","token":"t","ttl_ms":60000}`)
+			}))
+			client, err := objectstore.NewClient(t.Context(), objectstore.Config{Endpoint: server.URL, AccessKeyID: "a", SecretAccessKey: "s"})
+			require.NoError(t, err)
+			found, err := Look(t.Context(), Config{Objects: client, Guard: guard(t), Bucket: "b", Prefix: "l/"})
+			require.NoError(t, err)
+			assert.Equal(t, held, found != nil, "skew %s, age %s", skew, age)
+			server.Close()
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c := config(t, newClocked(t), "")
+	c.TTL = 0
+	l := acquire(t, c)
+	assert.Equal(t, DefaultTTL, l.TTL)
+	assert.Contains(t, l.Holder, "process ")
+	require.NoError(t, l.Release(t.Context()))
+	c.TTL = time.Millisecond
+	assert.Equal(t, MinTTL, acquire(t, c).TTL)
+}

@@ -1,0 +1,266 @@
+package state
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
+)
+
+const (
+	// segmentBytes bounds what is copied at once, before it is compressed.
+	segmentBytes = 8 << 20
+	// A whole copy is written when there are more segments after the last than
+	// this, or when they are larger than it and this.
+	mostSegments  = 16
+	smallSegments = 1 << 20
+	// listTries is how often a state is looked at that changes meanwhile.
+	listTries = 5
+
+	all, more = "all", "more" // kinds of segments
+	ending    = ".jsonl.gz"
+)
+
+// segments are the objects that hold a journal. Their names sort as they follow
+// each other: epoch, number, kind.
+type segments struct {
+	names []string // those that are there and count, oldest first
+	old   []string // those that are there and do not
+	epoch int64
+	last  int64 // number of the last one that was tried
+
+	whole, since int64 // bytes of the last whole copy, and of what came after it
+}
+
+// begin starts an epoch that is greater than any before.
+func (s *segments) begin(epoch int64) {
+	if n := len(s.names); n > 0 {
+		before, _, _ := strings.Cut(s.names[n-1], "-")
+		last, _ := strconv.ParseInt(before, 10, 64)
+		epoch = max(epoch, last+1)
+	}
+	s.epoch = epoch
+}
+
+// next is a name that nobody has used. One that failed is not tried again: what
+// did not seem to arrive may still.
+func (s *segments) next(kind string) string {
+	s.last++
+	return fmt.Sprintf("%012d-%08d.%s%s", s.epoch, s.last, kind, ending)
+}
+
+func isWhole(name string) bool { return strings.HasSuffix(name, "."+all+ending) }
+
+// found takes the listing: what comes before the last whole copy is old.
+func (s *segments) found(names []string) {
+	slices.Sort(names)
+	first := 0
+	for i, name := range names {
+		if isWhole(name) {
+			first = i
+		}
+	}
+	s.old, s.names = names[:first:first], names[first:]
+}
+
+// added notes a segment that was written or read.
+func (s *segments) added(name string, size int64) {
+	if isWhole(name) {
+		s.old = append(s.old, s.names...)
+		s.names, s.whole, s.since = nil, size, 0
+	} else {
+		s.since += size
+	}
+	s.names = append(s.names, name)
+}
+
+// due reports whether a whole copy is worth its while.
+func (s *segments) due() bool {
+	return len(s.names) > mostSegments || s.since > max(s.whole, smallSegments)
+}
+
+func (s *State) key(name string) *string { return aws.String(s.config.under("journal") + name) }
+
+// load brings what is in the store into the journal. Everything is there before
+// the first is applied: whoever holds the lease may replace them meanwhile.
+func (s *State) load(ctx context.Context) error {
+	for range listTries {
+		names, err := s.list(ctx)
+		if err != nil {
+			return err
+		}
+		s.log.found(names)
+		err = s.download(ctx)
+		if status(err) == http.StatusNotFound {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return s.apply(ctx)
+	}
+	return errors.New(s.config.place() + ": the state changes faster than it can be read")
+}
+
+func (s *State) list(ctx context.Context) (names []string, err error) {
+	prefix := s.config.under("journal")
+	in := &s3.ListObjectsV2Input{Bucket: aws.String(s.config.Bucket), Prefix: aws.String(prefix)}
+	for {
+		page, err := s.config.Guard.ListObjectsV2(ctx, s.config.Objects, in)
+		if err != nil {
+			return nil, s.config.failed(err)
+		}
+		for _, object := range page.Contents {
+			if name := strings.TrimPrefix(aws.ToString(object.Key), prefix); strings.HasSuffix(name, ending) {
+				names = append(names, name)
+			}
+		}
+		if !aws.ToBool(page.IsTruncated) {
+			return names, nil
+		}
+		in.ContinuationToken = page.NextContinuationToken
+	}
+}
+
+func (s *State) file(name string) string { return filepath.Join(s.folder, path.Base(name)) }
+
+func (s *State) download(ctx context.Context) error {
+	for _, name := range s.log.names {
+		_, err := s.config.Guard.DownloadFile(ctx, s.config.Objects, &s3.GetObjectInput{Bucket: aws.String(s.config.Bucket), Key: s.key(name)}, s.file(name))
+		if err != nil {
+			return s.config.failed(err)
+		}
+	}
+	return nil
+}
+
+func (s *State) apply(ctx context.Context) error {
+	names := s.log.names
+	s.log.names = nil
+	for _, name := range names {
+		size, err := s.applyFile(ctx, s.file(name))
+		if _, local := errors.AsType[*os.PathError](err); err != nil && !local && ctx.Err() == nil {
+			err = &CorruptError{Place: "s3://" + s.config.Bucket + "/" + aws.ToString(s.key(name)), Err: err}
+		}
+		if err != nil {
+			return err
+		}
+		s.log.added(name, size)
+	}
+	return nil
+}
+
+func (s *State) applyFile(ctx context.Context, name string) (size int64, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, file.Close(), os.Remove(name)) }()
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	plain, err := gzip.NewReader(file)
+	if err != nil {
+		return 0, &journal.CopyError{Err: err}
+	}
+	if err := s.Journal.Apply(ctx, plain); err != nil {
+		return 0, err
+	}
+	// The checksum comes after the last line.
+	if _, err := io.Copy(io.Discard, plain); err != nil {
+		return 0, &journal.CopyError{Err: err}
+	}
+	return info.Size(), nil
+}
+
+// writeChanges writes one segment of what has changed; again is false when
+// there is nothing left.
+func (s *State) writeChanges(ctx context.Context) (again bool, err error) {
+	var content bytes.Buffer
+	packed := gzip.NewWriter(&content)
+	mark, err := s.Journal.WriteChanges(ctx, packed, segmentBytes)
+	if err = errors.Join(err, packed.Close()); err != nil || mark == 0 {
+		return false, err
+	}
+	size := int64(content.Len())
+	if err := s.put(ctx, s.log.next(more), bytes.NewReader(content.Bytes()), size); err != nil {
+		return false, err
+	}
+	return true, s.Journal.Copied(ctx, mark)
+}
+
+// put creates an object, if the lease is held.
+func (s *State) put(ctx context.Context, name string, body io.ReadSeeker, size int64) error {
+	if err := s.Lost(); err != nil {
+		return err
+	}
+	_, err := s.config.Guard.PutObject(ctx, s.config.Objects, &s3.PutObjectInput{
+		Bucket: aws.String(s.config.Bucket), Key: s.key(name), Body: body, IfNoneMatch: aws.String("*"),
+	})
+	if err == nil {
+		s.log.added(name, size)
+	}
+	return s.config.failed(err)
+}
+
+// compact replaces all segments by one.
+func (s *State) compact(ctx context.Context) (err error) {
+	file, err := os.CreateTemp(s.folder, "all-*")
+	if err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
+	packed := gzip.NewWriter(file)
+	mark, err := s.Journal.WriteAll(ctx, packed)
+	if err = errors.Join(err, packed.Close()); err != nil {
+		return err
+	}
+	size, err := file.Seek(0, io.SeekCurrent)
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		err = s.put(ctx, s.log.next(all), file, size)
+	}
+	if err != nil {
+		return err
+	}
+	s.sweep(ctx)
+	return s.Journal.Copied(ctx, mark)
+}
+
+// deleteAtOnce is how many objects one call deletes.
+const deleteAtOnce = 1000
+
+// sweep deletes what a whole copy has replaced. What it leaves behind, the next
+// one takes along.
+func (s *State) sweep(ctx context.Context) {
+	var kept []string
+	for batch := range slices.Chunk(s.log.old, deleteAtOnce) {
+		objects := make([]types.ObjectIdentifier, len(batch))
+		for i, name := range batch {
+			objects[i].Key = s.key(name)
+		}
+		_, err := s.config.Guard.DeleteObjects(ctx, s.config.Objects, &s3.DeleteObjectsInput{Bucket: aws.String(s.config.Bucket), Delete: &types.Delete{Objects: objects}})
+		if err != nil {
+			kept = append(kept, batch...)
+		}
+	}
+	s.log.old = kept
+}

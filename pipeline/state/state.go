@@ -1,0 +1,419 @@
+// Package state keeps a journal in an object store, so that the next run finds
+// it wherever that runs: a pod begins with an empty disk.
+//
+//	s, err := state.Open(ctx, state.Config{Objects: client, Bucket: "b", Prefix: "nightly"})
+//	p, err := pipeline.New(pipeline.Config{Journal: s.Journal, …})
+//	summary, err := p.Run(ctx, …)
+//	err = s.Close(ctx)
+//
+// [Open] takes a lease, fills a journal in a temporary folder from what is below
+// the prefix, and from then on writes back what changes, every few seconds and
+// at [State.Close]. SQLite itself never works on the object store. [Read] looks
+// without a lease.
+//
+// # What is kept
+//
+// Below the prefix, lease/ is the lease (package lease) and journal/ the
+// journal, as gzipped lines of JSON: now and then all of it, and after that what
+// has changed since, in numbered objects. An object is created once, with
+// If-None-Match, under the epoch of the lease, and never changed; those that a
+// whole copy replaces are deleted. So a process that is killed at any instant
+// leaves a state that can be read, at most a few seconds old, and one that has
+// lost its lease without noticing cannot write over another's.
+//
+// The journal holds documents that are complete as well as those that are not,
+// about 100 bytes each, and the vectors that were paid for and are in no vector
+// store yet. It names the collection that it speaks of, and is believed only
+// beside that one.
+//
+// # When the lease is lost
+//
+// Somebody else may have it, or the store did not answer in time to renew it.
+// The journal is revoked, and a pipeline that runs by it stops with a deferral;
+// nothing more is written. A lease that has lapsed only is tried to be had again
+// for as long as the State is open.
+//
+// A *State is safe for concurrent use.
+package state
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/lease"
+)
+
+// DefaultEvery is how often changes are written back.
+const DefaultEvery = 5 * time.Second
+
+// releaseLimit is what the giving back of the lease may take; without it the
+// lease expires.
+const releaseLimit = 3 * time.Second
+
+// ObjectStore is what a state needs of an object store: *s3.Client has it, and
+// so has the embedded filestore.
+type ObjectStore interface {
+	lease.ObjectStore
+	objectstore.HeadBucketAPI
+	objectstore.CreateBucketAPI
+}
+
+// Config says where a state is. Objects, Bucket and Prefix are required.
+type Config struct {
+	Objects ObjectStore
+	Guard   objectstore.Guard // zero: through resilience.S3
+	Bucket  string
+	Prefix  string // a folder of its own; nothing else may be below it
+	// CreateBucket makes the bucket when it is missing.
+	CreateBucket bool
+
+	// Holder is what others are told. Default: the process and its machine.
+	Holder string
+	// TTL is how long the lease outlives a process that is killed. Default:
+	// lease.DefaultTTL.
+	TTL time.Duration
+	// Every is how often changes are written back. Default: DefaultEvery.
+	Every time.Duration
+	// Logger is told of what fails meanwhile. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// place is the state's name.
+func (c Config) place() string { return "s3://" + c.Bucket + "/" + strings.Trim(c.Prefix, "/") }
+
+func (c Config) under(folder string) string { return strings.Trim(c.Prefix, "/") + "/" + folder + "/" }
+
+func (c Config) lease() lease.Config {
+	return lease.Config{Objects: c.Objects, Guard: c.Guard, Bucket: c.Bucket, Prefix: c.under("lease"), Holder: c.Holder, TTL: c.TTL}
+}
+
+// BucketError says that the bucket does not exist.
+type BucketError struct {
+	Bucket string
+	Err    error
+}
+
+func (e *BucketError) Error() string {
+	return fmt.Sprintf("bucket %q of the state does not exist; make it, or have it made with --create-bucket", e.Bucket)
+}
+
+// Unwrap gives the SDK's own error.
+func (e *BucketError) Unwrap() error { return e.Err }
+
+// StoreError is a failure of the object store.
+type StoreError struct {
+	Place string // s3://bucket/prefix
+	Err   error
+}
+
+func (e *StoreError) Error() string { return "state " + e.Place + ": " + e.Err.Error() }
+
+// Unwrap gives the SDK's own error, or the breaker's.
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// failed is the error of a call to the store.
+func (c Config) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &StoreError{Place: c.place(), Err: err}
+}
+
+// CorruptError says that an object of the state cannot be used.
+type CorruptError struct {
+	Place string // s3://bucket/key
+	Err   error
+}
+
+func (e *CorruptError) Error() string {
+	advice := "move what is below its folder away and run again: what is complete is found in the vector store and not embedded again"
+	if copied, ok := errors.AsType[*journal.CopyError](e.Err); ok && copied.Newer {
+		advice = "use that version, or another state"
+	}
+	return fmt.Sprintf("%s: %v; %s", e.Place, e.Err, advice)
+}
+
+// Unwrap gives the cause.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// State is a journal and where it is kept.
+type State struct {
+	// Journal is on the local disk, and the State closes it.
+	Journal *journal.Journal
+
+	config Config
+	folder string // of the journal, temporary
+	lease  *lease.Lease
+	log    segments
+
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+	turn   chan struct{} // whoever has it writes back
+	failed bool          // the last time of writing back; belongs to its loop
+}
+
+// Open takes the lease and reads the state; Close gives it back. The error is a
+// [*lease.HeldError], a [*lease.UnsafeError], a [*BucketError], a
+// [*CorruptError], a [*StoreError], or the local disk's own. Calls are made with ctx; what is done later is not.
+func Open(ctx context.Context, config Config) (*State, error) {
+	if err := config.bucket(ctx); err != nil {
+		return nil, err
+	}
+	held, err := config.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := read(ctx, config)
+	if err == nil {
+		s.lease = held
+		if err = s.begin(ctx); err == nil {
+			return s, nil
+		}
+		err = errors.Join(err, s.discard())
+	}
+	giveBack(ctx, held)
+	return nil, err
+}
+
+// Read reads the state as it was written last, and takes no lease. Nothing is
+// written back. The error satisfies errors.Is(err, fs.ErrNotExist) when there is
+// none.
+func Read(ctx context.Context, config Config) (*State, error) {
+	config.CreateBucket = false
+	if err := config.bucket(ctx); err != nil {
+		return nil, err
+	}
+	s, err := read(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.log.names) == 0 {
+		return nil, errors.Join(fmt.Errorf("%s: %w", config.place(), fs.ErrNotExist), s.discard())
+	}
+	return s, nil
+}
+
+func (c Config) acquire(ctx context.Context) (*lease.Lease, error) {
+	l, err := lease.Acquire(ctx, c.lease())
+	_, held := errors.AsType[*lease.HeldError](err)
+	_, unsafe := errors.AsType[*lease.UnsafeError](err)
+	if held || unsafe {
+		return nil, err
+	}
+	return l, c.failed(err)
+}
+
+// bucket makes sure that there is one: some stores make a missing one on a put.
+func (c Config) bucket(ctx context.Context) error {
+	_, err := c.Guard.HeadBucket(ctx, c.Objects, &s3.HeadBucketInput{Bucket: aws.String(c.Bucket)})
+	switch {
+	case status(err) != http.StatusNotFound:
+		return c.failed(err)
+	case !c.CreateBucket:
+		return &BucketError{Bucket: c.Bucket, Err: err}
+	}
+	_, err = c.Guard.CreateBucket(ctx, c.Objects, &s3.CreateBucketInput{Bucket: aws.String(c.Bucket)})
+	return c.failed(err)
+}
+
+// Examine finds out whether a state could be kept here, by an object that it
+// creates, tries to create again and deletes, and who holds the state now, nil
+// for nobody. The errors are those of Open.
+func Examine(ctx context.Context, config Config) (*lease.HeldError, error) {
+	config.CreateBucket = false
+	if err := config.bucket(ctx); err != nil {
+		return nil, err
+	}
+	probe := config.lease()
+	probe.Prefix = config.under("doctor-" + rand.Text())
+	l, err := lease.Acquire(ctx, probe)
+	if _, unsafe := errors.AsType[*lease.UnsafeError](err); unsafe {
+		return nil, err
+	}
+	if err == nil {
+		err = l.Remove(ctx)
+	}
+	if err != nil {
+		return nil, config.failed(err)
+	}
+	held, err := lease.Look(ctx, config.lease())
+	return held, config.failed(err)
+}
+
+// read fills a journal in a temporary folder.
+func read(ctx context.Context, config Config) (*State, error) {
+	config.Every = cmp.Or(config.Every, DefaultEvery)
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	folder, err := os.MkdirTemp("", "penstock-state-*")
+	if err != nil {
+		return nil, fmt.Errorf("state folder: %w", err)
+	}
+	s := &State{config: config, folder: folder, turn: make(chan struct{}, 1)}
+	if s.Journal, err = journal.Open(ctx, folder); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	if err := s.load(ctx); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return s, nil
+}
+
+// begin starts what goes on until Close. After one who was not heard of for
+// long, a whole copy comes first: what that one may still write counts no more.
+func (s *State) begin(ctx context.Context) error {
+	if err := s.stillHeld(ctx); err != nil {
+		return err
+	}
+	if err := s.Journal.Track(ctx); err != nil {
+		return err
+	}
+	s.log.begin(s.lease.Epoch())
+	if !s.lease.Clean() && len(s.log.names) > 0 {
+		if err := s.compact(ctx); err != nil {
+			return err
+		}
+	}
+	ctx, s.stop = context.WithCancel(context.Background())
+	s.work.Go(func() { s.lease.Keep(ctx, s.leaseChanged) })
+	s.work.Go(func() { s.writeBack(ctx) })
+	return nil
+}
+
+// stillHeld makes sure of a lease that nobody has renewed for some time.
+func (s *State) stillHeld(ctx context.Context) error {
+	if s.lease.Lost() == nil {
+		return nil
+	}
+	err := s.lease.Renew(ctx)
+	if lost, ok := errors.AsType[*lease.LostError](err); ok {
+		return lost
+	}
+	return s.config.failed(err)
+}
+
+// leaseChanged is told by the lease's keeper.
+func (s *State) leaseChanged(err error) {
+	if err == nil {
+		s.config.Logger.Info("the lease of the state is held again", "state", s.config.place())
+		s.Journal.Restore()
+		return
+	}
+	s.config.Logger.Warn("the lease of the state is lost", "state", s.config.place(), "error", err)
+	s.Journal.Revoke(err)
+}
+
+// Lost says whether the lease is lost, a [*lease.LostError]: for good if that
+// names a holder.
+func (s *State) Lost() error {
+	if s.lease == nil {
+		return nil
+	}
+	if lost := s.lease.Lost(); lost != nil {
+		return lost
+	}
+	return nil
+}
+
+// writeBack writes back what changes, until ctx ends. That it fails is told
+// once.
+func (s *State) writeBack(ctx context.Context) {
+	ticker := time.NewTicker(s.config.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := s.Flush(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !s.failed && s.Lost() == nil {
+			s.config.Logger.Warn("the state could not be written back; it is tried again", "state", s.config.place(), "error", err)
+		}
+		s.failed = err != nil
+	}
+}
+
+// Flush writes back what has changed, now. It does not hold up those who use the
+// journal. The error is a [*lease.LostError], with nothing written, a
+// [*StoreError], or the local disk's own.
+func (s *State) Flush(ctx context.Context) error {
+	if s.lease == nil {
+		return nil
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for more := true; more; {
+		var err error
+		if more, err = s.writeChanges(ctx); err != nil {
+			return err
+		}
+	}
+	if !s.log.due() {
+		return nil
+	}
+	return s.compact(ctx)
+}
+
+// Close writes back what has changed and gives the lease back. The error of a
+// state that could not be written is that of Flush: what the run did is in the
+// stores all the same.
+func (s *State) Close(ctx context.Context) error {
+	if s.lease == nil {
+		return s.discard()
+	}
+	s.stop()
+	s.work.Wait()
+	err := s.stillHeld(ctx)
+	if err == nil {
+		err = s.Flush(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("the state could not be written to %s: %w", s.config.place(), err)
+	}
+	giveBack(ctx, s.lease)
+	return errors.Join(err, s.discard())
+}
+
+// giveBack lets the next run in at once. Where it fails, the lease expires.
+func giveBack(ctx context.Context, held *lease.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+	defer cancel()
+	_ = held.Release(ctx)
+}
+
+func (s *State) discard() error {
+	return errors.Join(s.Journal.Close(), os.RemoveAll(s.folder))
+}
+
+// status is the HTTP status of an answer, 0 if there was none.
+func status(err error) int {
+	if answer, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		return answer.HTTPStatusCode()
+	}
+	return 0
+}

@@ -1,0 +1,586 @@
+package state
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/objectstore/filestore"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/lease"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// hooked is a store that does something before each call of some operation.
+type hooked struct {
+	ObjectStore
+
+	mu     sync.Mutex
+	before func(op, key string) error
+}
+
+func (h *hooked) on(before func(op, key string) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.before = before
+}
+
+func (h *hooked) call(op string, key *string) error {
+	h.mu.Lock()
+	before := h.before
+	h.mu.Unlock()
+	if before == nil {
+		return nil
+	}
+	return before(op, aws.ToString(key))
+}
+
+func (h *hooked) PutObject(ctx context.Context, in *s3.PutObjectInput, o ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	if err := h.call("put", in.Key); err != nil {
+		return nil, err
+	}
+	return h.ObjectStore.PutObject(ctx, in, o...)
+}
+
+func (h *hooked) GetObject(ctx context.Context, in *s3.GetObjectInput, o ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	if err := h.call("get", in.Key); err != nil {
+		return nil, err
+	}
+	return h.ObjectStore.GetObject(ctx, in, o...)
+}
+
+func (h *hooked) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, o ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+	if err := h.call("list", in.Prefix); err != nil {
+		return nil, err
+	}
+	return h.ObjectStore.ListObjectsV2(ctx, in, o...)
+}
+
+func guard(t *testing.T) objectstore.Guard {
+	t.Helper()
+	b, err := resilience.New(t.Name(), resilience.Config{FailMax: 1000})
+	require.NoError(t, err)
+	return objectstore.Guard{Breaker: b}
+}
+
+// here is a state in a folder of this machine, and the folder.
+func here(t *testing.T) (Config, *hooked) {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	store, err := filestore.Open(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, store.Close()) })
+	h := &hooked{ObjectStore: store}
+	return Config{
+		Objects: h, Guard: guard(t), Bucket: "bucket", Prefix: "/nightly/", CreateBucket: true, Every: time.Hour,
+	}, h
+}
+
+func there(t *testing.T) Config {
+	t.Helper()
+	at := upstreams.SeaweedFS(t)
+	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
+		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
+	})
+	require.NoError(t, err)
+	return Config{Objects: client, Guard: guard(t), Bucket: at.Bucket, Prefix: strings.ToLower(t.Name()), Every: time.Hour}
+}
+
+func open(t *testing.T, c Config) *State {
+	t.Helper()
+	s, err := Open(t.Context(), c)
+	require.NoError(t, err)
+	return s
+}
+
+// fail notes documents as deferred.
+func deferred(t *testing.T, s *State, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		require.NoError(t, s.Journal.Fail(t.Context(), "d", journal.Problem{ID: id, Status: journal.Deferred, Reason: "away", At: noon}))
+	}
+}
+
+// seen are the ids that one who looks on finds deferred.
+func seen(t *testing.T, c Config) (ids []string) {
+	t.Helper()
+	s, err := Read(t.Context(), c)
+	require.NoError(t, err)
+	problems, err := s.Journal.Problems(t.Context(), "d", "", 0)
+	require.NoError(t, err)
+	for _, p := range problems {
+		ids = append(ids, p.ID)
+	}
+	require.NoError(t, s.Flush(t.Context()), "one who looks on writes nothing")
+	require.NoError(t, s.Lost())
+	require.NoError(t, s.Close(t.Context()))
+	return ids
+}
+
+// keys are the objects of the state.
+func keys(t *testing.T, c Config, folder string) (list []string) {
+	t.Helper()
+	page, err := c.Objects.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(c.Bucket), Prefix: aws.String(c.under(folder))})
+	require.NoError(t, err)
+	for _, o := range page.Contents {
+		list = append(list, strings.TrimPrefix(*o.Key, c.under(folder)))
+	}
+	return list
+}
+
+func TestNextRunFindsTheState(t *testing.T) {
+	for name, place := range map[string]func(*testing.T) Config{
+		"filestore": func(t *testing.T) Config { c, _ := here(t); return c },
+		"seaweedfs": there,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, ctx := place(t), t.Context()
+			s := open(t, c)
+			_, err := Read(ctx, c)
+			require.ErrorIs(t, err, fs.ErrNotExist, "nothing has been written yet")
+			deferred(t, s, "a", "b")
+			require.NoError(t, s.Flush(ctx))
+			assert.Equal(t, []string{"a", "b"}, seen(t, c), "one may look on")
+			deferred(t, s, "c")
+			require.NoError(t, s.Journal.EndRun(ctx, "d", noon, map[string]int{"documents": 3}))
+			require.NoError(t, s.Journal.KeepVectors(ctx, "m/1", map[string][]float32{"paid": {1}}))
+			require.NoError(t, s.Close(ctx))
+
+			next := open(t, c)
+			assert.True(t, next.lease.Clean())
+			summary, at, err := next.Journal.LastRun(ctx, "d")
+			require.NoError(t, err)
+			assert.JSONEq(t, `{"documents":3}`, string(summary))
+			assert.Equal(t, noon, at)
+			vectors, err := next.Journal.Vectors(ctx, "m/1", []string{"paid"})
+			require.NoError(t, err)
+			assert.Len(t, vectors, 1)
+			require.NoError(t, next.Journal.Complete(ctx, "d", journal.Document{ID: "b", At: noon}))
+			require.NoError(t, next.Close(ctx))
+			assert.Equal(t, []string{"a", "c"}, seen(t, c))
+		})
+	}
+}
+
+func TestLocalFolderGoes(t *testing.T) {
+	c, _ := here(t)
+	s := open(t, c)
+	deferred(t, s, "a")
+	require.NoError(t, s.Close(t.Context()))
+	seen(t, c)
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "penstock-state-*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestSecondRunIsToldWhoHoldsIt(t *testing.T) {
+	c, _ := here(t)
+	c.Holder = "the first"
+	s := open(t, c)
+	_, err := Open(t.Context(), c)
+	var held *lease.HeldError
+	require.ErrorAs(t, err, &held)
+	assert.Equal(t, "the first", held.Holder)
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, open(t, c).Close(t.Context()), "it was given back")
+}
+
+// What changes is written every few seconds, and not when nothing has.
+func TestWrittenBackMeanwhile(t *testing.T) {
+	c, _ := here(t)
+	c.Every = 5 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		c.Guard = guard(t)
+		s := open(t, c)
+		deferred(t, s, "a")
+		time.Sleep(c.Every + 1)
+		synctest.Wait()
+		assert.Equal(t, []string{"a"}, seen(t, c))
+		for range 10 {
+			time.Sleep(c.Every)
+		}
+		synctest.Wait()
+		assert.Len(t, keys(t, c, "journal"), 1, "nothing has changed since")
+		require.NoError(t, s.Close(t.Context()))
+		assert.Len(t, keys(t, c, "journal"), 1)
+	})
+}
+
+var errDown = errors.New("down")
+
+// A store that fails, or hangs, holds nobody up, and gets what it missed later.
+func TestStoreThatFailsMeanwhile(t *testing.T) {
+	c, h := here(t)
+	c.Every = 5 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		c.Guard = guard(t)
+		s := open(t, c)
+		var puts int
+		h.on(func(op, key string) error {
+			if op != "put" || strings.Contains(key, "lease") {
+				return nil
+			}
+			puts++
+			if puts%2 == 0 {
+				time.Sleep(30 * time.Second) // slow
+			}
+			return errDown
+		})
+		for i := range 40 {
+			time.Sleep(time.Second)
+			before := time.Now()
+			deferred(t, s, strconv.Itoa(i))
+			require.Zero(t, time.Since(before), "nobody waits for the store")
+		}
+		time.Sleep(time.Minute)
+		h.on(nil)
+		time.Sleep(2 * c.Every)
+		synctest.Wait()
+		assert.Len(t, seen(t, c), 40)
+		assert.Greater(t, s.log.last, int64(len(s.log.names)), "a name is never used again: what did not seem to arrive may still")
+		require.NoError(t, s.Close(t.Context()))
+	})
+}
+
+// Segments are replaced by a whole copy before there are many, and those who
+// look on meanwhile find one or the other.
+func TestSegmentsAreReplaced(t *testing.T) {
+	c, h := here(t)
+	ctx := t.Context()
+	most := 0
+	var want []string
+	for i := range 3 * mostSegments {
+		s := open(t, c)
+		id := fmt.Sprintf("%03d", i)
+		deferred(t, s, id)
+		want = append(want, id)
+		require.NoError(t, s.Close(ctx))
+		most = max(most, len(keys(t, c, "journal")))
+	}
+	assert.LessOrEqual(t, most, mostSegments+1)
+	assert.Equal(t, want, seen(t, c))
+
+	swapped := false
+	h.on(func(op, key string) error {
+		if op == "get" && !swapped {
+			swapped = true // between the listing and the reading
+			h.on(nil)
+			s := open(t, c)
+			deferred(t, s, "while reading")
+			require.NoError(t, s.compact(ctx))
+			require.NoError(t, s.Close(ctx))
+		}
+		return nil
+	})
+	assert.Contains(t, seen(t, c), "while reading")
+	assert.True(t, swapped)
+}
+
+func TestLargeSegmentsAreReplaced(t *testing.T) {
+	c, _ := here(t)
+	s := open(t, c)
+	for i := range 40 {
+		for n := range 200 {
+			noise := make([]byte, 0, 1000)
+			for k := range 250 {
+				noise = fmt.Appendf(noise, "%04x", (i*7919+n*104729+k*k*31)%65536)
+			}
+			require.NoError(t, s.Journal.Fail(t.Context(), "d", journal.Problem{ID: strconv.Itoa(n), Status: journal.Deferred, Reason: string(noise), At: noon}))
+		}
+		require.NoError(t, s.Flush(t.Context()))
+		assert.LessOrEqual(t, s.log.since, max(s.log.whole, smallSegments))
+	}
+	require.NoError(t, s.Close(t.Context()))
+	assert.Len(t, seen(t, c), 200)
+}
+
+// overtake puts a lease there that another has, as one would who waited for
+// the end of this one.
+func overtake(t *testing.T, c Config, s *State) {
+	t.Helper()
+	var last string
+	for _, key := range keys(t, c, "lease") {
+		last = key
+	}
+	number, err := strconv.ParseInt(last, 10, 64)
+	require.NoError(t, err)
+	_, err = c.Objects.PutObject(t.Context(), &s3.PutObjectInput{
+		Bucket: aws.String(c.Bucket), Key: aws.String(fmt.Sprintf("%s%019d", c.under("lease"), number+1)),
+		Body: strings.NewReader(`{"holder":"another","token":"t","ttl_ms":60000}`),
+	})
+	require.NoError(t, err)
+}
+
+// A run that has lost its lease is told so, and writes nothing any more.
+func TestLeaseIsTakenOver(t *testing.T) {
+	c, _ := here(t)
+	synctest.Test(t, func(t *testing.T) {
+		c.Guard = guard(t)
+		s := open(t, c)
+		deferred(t, s, "before")
+		require.NoError(t, s.Flush(t.Context()))
+		over, why := s.Journal.Revoked()
+		overtake(t, c, s)
+		deferred(t, s, "after")
+		<-over
+		var lost *lease.LostError
+		require.ErrorAs(t, why(), &lost)
+		assert.Equal(t, "another", lost.Holder)
+		require.ErrorAs(t, s.Lost(), &lost)
+		require.ErrorAs(t, s.Flush(t.Context()), &lost)
+		require.ErrorAs(t, s.Close(t.Context()), &lost)
+		assert.Equal(t, []string{"before"}, seen(t, c))
+		held, err := Examine(t.Context(), c)
+		require.NoError(t, err)
+		assert.Equal(t, "another", held.Holder)
+	})
+}
+
+// A lease that lapsed and that nobody took is had again, and what was not
+// written meanwhile is.
+func TestLeaseLapsesAndComesBack(t *testing.T) {
+	c, h := here(t)
+	c.Every = 5 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		c.Guard = guard(t)
+		s := open(t, c)
+		over, _ := s.Journal.Revoked()
+		h.on(func(string, string) error { return errDown })
+		deferred(t, s, "a")
+		<-over
+		var lost *lease.LostError
+		require.ErrorAs(t, s.Flush(t.Context()), &lost)
+		h.on(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoError(t, s.Lost())
+		again, _ := s.Journal.Revoked()
+		select {
+		case <-again:
+			t.Error("it is held again")
+		default:
+		}
+		assert.Equal(t, []string{"a"}, seen(t, c))
+
+		h.on(func(string, string) error { return errDown })
+		time.Sleep(2 * time.Minute)
+		h.on(nil)
+		deferred(t, s, "b")
+		require.NoError(t, s.Close(t.Context()), "the end tries once more")
+		assert.Equal(t, []string{"a", "b"}, seen(t, c))
+	})
+}
+
+// The end of a run whose store is away says that the state is not written.
+func TestStoreIsAwayAtTheEnd(t *testing.T) {
+	c, h := here(t)
+	s := open(t, c)
+	deferred(t, s, "a")
+	h.on(func(string, string) error { return errDown })
+	err := s.Close(t.Context())
+	var store *StoreError
+	require.ErrorAs(t, err, &store)
+	require.ErrorIs(t, err, errDown)
+	assert.Contains(t, err.Error(), "the state could not be written to s3://bucket/nightly")
+}
+
+func TestBreakerIsOpenAtTheEnd(t *testing.T) {
+	c, _ := here(t)
+	s := open(t, c)
+	deferred(t, s, "a")
+	c.Guard.Breaker.Trip("for the test")
+	var open *resilience.OpenError
+	require.ErrorAs(t, s.Close(t.Context()), &open)
+}
+
+// After one who was not heard of any more, what that one still writes counts
+// no more.
+func TestZombie(t *testing.T) {
+	c, _ := here(t)
+	first := open(t, c)
+	deferred(t, first, "early")
+	require.NoError(t, first.Flush(t.Context()))
+	first.stop() // it hangs
+	first.work.Wait()
+
+	overtake(t, c, first)
+	record := fmt.Sprintf("%s%019d", c.under("lease"), 3)
+	_, err := c.Objects.PutObject(t.Context(), &s3.PutObjectInput{ // expired long ago
+		Bucket: aws.String(c.Bucket), Key: aws.String(record), Body: strings.NewReader(`{"holder":"another","token":"t","ttl_ms":1}`),
+	})
+	require.NoError(t, err)
+	var next *State
+	require.Eventually(t, func() bool {
+		next, err = Open(t.Context(), c)
+		return err == nil
+	}, 10*time.Second, 50*time.Millisecond)
+	assert.False(t, next.lease.Clean())
+	deferred(t, first, "late")
+	_, err = first.writeChanges(t.Context()) // it does not know yet
+	require.NoError(t, err)
+	deferred(t, next, "mine")
+	require.NoError(t, next.Close(t.Context()))
+	assert.Equal(t, []string{"early", "mine"}, seen(t, c))
+}
+
+func TestOpenFaults(t *testing.T) {
+	c, h := here(t)
+	c.CreateBucket = false
+	var bucket *BucketError
+	_, err := Open(t.Context(), c)
+	require.ErrorAs(t, err, &bucket)
+	assert.Contains(t, bucket.Error(), `bucket "bucket" of the state does not exist`)
+	_, err = Read(t.Context(), c)
+	require.ErrorAs(t, err, &bucket)
+	_, err = Examine(t.Context(), c)
+	require.ErrorAs(t, err, &bucket)
+
+	c.CreateBucket = true
+	s := open(t, c)
+	deferred(t, s, "a")
+	require.NoError(t, s.Close(t.Context()))
+	var store *StoreError
+	for _, op := range []string{"put", "get", "list"} {
+		h.on(func(o, _ string) error {
+			if o == op {
+				return errDown
+			}
+			return nil
+		})
+		_, err = Open(t.Context(), c)
+		require.ErrorAs(t, err, &store, op)
+		h.on(nil)
+	}
+	h.on(func(o, key string) error {
+		if o == "list" && strings.Contains(key, "journal") {
+			return errDown
+		}
+		return nil
+	})
+	_, err = Open(t.Context(), c)
+	require.ErrorAs(t, err, &store)
+	h.on(nil)
+	require.NoError(t, open(t, c).Close(t.Context()), "the lease was given back each time")
+
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	_, err = Open(t.Context(), c)
+	require.ErrorContains(t, err, "state folder")
+}
+
+func TestExamineLeavesNothing(t *testing.T) {
+	c, _ := here(t)
+	s := open(t, c)
+	held, err := Examine(t.Context(), c)
+	require.NoError(t, err)
+	require.NotNil(t, held)
+	require.NoError(t, s.Close(t.Context()))
+	held, err = Examine(t.Context(), c)
+	require.NoError(t, err)
+	assert.Nil(t, held)
+	for _, key := range keys(t, c, "") {
+		assert.NotContains(t, key, "doctor")
+	}
+}
+
+// packed is a segment with this text.
+func packed(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := io.WriteString(w, text)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+func TestDamagedSegments(t *testing.T) {
+	good := `{"journal":1,"tables":{"problem":["destination","id"]}}` + "\n" + `["-problem","d","x"]` + "\n" + `{"end":1}` + "\n"
+	whole := packed(t, good)
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)-5] ^= 1 // the checksum
+	for name, row := range map[string]struct {
+		content []byte
+		advice  string
+	}{
+		"empty":     {nil, "move what is below its folder away"},
+		"no gzip":   {[]byte("hello"), "move what is below its folder away"},
+		"cut short": {whole[:len(whole)-12], "move what is below its folder away"},
+		"checksum":  {flipped, "move what is below its folder away"},
+		"no copy":   {packed(t, "hello\n"), "move what is below its folder away"},
+		"newer":     {packed(t, `{"journal":9}`+"\n"), "use that version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := here(t)
+			s := open(t, c)
+			deferred(t, s, "a")
+			require.NoError(t, s.Close(t.Context()))
+			put := func(content []byte) {
+				_, err := c.Objects.PutObject(t.Context(), &s3.PutObjectInput{
+					Bucket: aws.String(c.Bucket), Key: aws.String(c.under("journal") + "999999999999-00000001.more.jsonl.gz"), Body: bytes.NewReader(content),
+				})
+				require.NoError(t, err)
+			}
+			put(row.content)
+			for _, open := range []func(context.Context, Config) (*State, error){Open, Read} {
+				_, err := open(t.Context(), c)
+				var corrupt *CorruptError
+				require.ErrorAs(t, err, &corrupt)
+				assert.Equal(t, "s3://bucket/nightly/journal/999999999999-00000001.more.jsonl.gz", corrupt.Place)
+				assert.Contains(t, corrupt.Error(), row.advice)
+			}
+			put(whole)
+			assert.Equal(t, []string{"a"}, seen(t, c), "nothing was lost")
+			next := open(t, c)
+			assert.Equal(t, int64(1_000_000_000_000), next.log.epoch, "beyond all that is there")
+			require.NoError(t, next.Close(t.Context()))
+		})
+	}
+}
+
+// 100,000 documents are carried there and back, in little memory.
+func BenchmarkOpenAndClose(b *testing.B) {
+	ctx := b.Context()
+	store, err := filestore.Open(b.TempDir())
+	require.NoError(b, err)
+	breaker, err := resilience.New(b.Name(), resilience.Config{})
+	require.NoError(b, err)
+	c := Config{Objects: store, Guard: objectstore.Guard{Breaker: breaker}, Bucket: "bucket", Prefix: "p", CreateBucket: true}
+	s, err := Open(ctx, c)
+	require.NoError(b, err)
+	documents := make([]journal.Document, 100_000)
+	for i := range documents {
+		documents[i] = journal.Document{ID: fmt.Sprintf("docs/%06d.md", i), SHA: fmt.Sprintf("%064x", i*7919*104729), Policy: fmt.Sprintf("%064x", 1), At: noon}
+	}
+	require.NoError(b, s.Journal.Complete(ctx, "d", documents...))
+	start := time.Now()
+	require.NoError(b, s.Close(ctx))
+	b.ReportMetric(float64(time.Since(start).Milliseconds()), "first-ms")
+	for b.Loop() {
+		s, err := Open(ctx, c)
+		require.NoError(b, err)
+		require.NoError(b, s.Close(ctx))
+	}
+	b.ReportMetric(float64(s.log.whole)/1e6, "MB-kept")
+	require.NoError(b, store.Close())
+}
