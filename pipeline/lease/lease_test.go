@@ -219,7 +219,7 @@ func TestLapsedAndHeldAgain(t *testing.T) {
 		store.on(func(string) error { return errDown }, nil)
 		time.Sleep(50*time.Second - 1)
 		assert.Empty(t, told, "one nanosecond before the TTL has passed since the last renewal")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		var lost *LostError
 		require.ErrorAs(t, <-told, &lost)

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+// pod gives a command another machine with an empty disk: only its documents
+// are there too.
+func (c *command) pod(t *testing.T) *command {
+	t.Helper()
+	next := newCommand(t, c.env...)
+	require.NoError(t, os.CopyFS(filepath.Join(next.dir, "docs"), os.DirFS(filepath.Join(c.dir, "docs"))))
+	return next
+}
+
+// remote is a command whose state is in the real object store, as its stores
+// are.
+func remote(t *testing.T, llmURL string) *command {
+	t.Helper()
+	env := append(real(t, llmURL), "PENSTOCK_STATE=s3://"+bucketName(t)+"/state", "PENSTOCK_STATE_LEASE="+testTTL.String(), "TMPDIR="+t.TempDir())
+	return newCommand(t, env...)
+}
+
+// testTTL is short, for a test that waits for its end, and long enough for a busy
+// machine.
+const testTTL = 9 * time.Second
+
+func seaweed(t *testing.T) *s3.Client {
+	t.Helper()
+	at := upstreams.SeaweedFS(t)
+	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
+		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
+	})
+	require.NoError(t, err)
+	return client
+}
+
+// A run whose model dies in the middle, and a pod that begins with an empty
+// disk: it knows what is left, does only that, and pays for nothing twice.
+func TestStateInTheObjectStore(t *testing.T) {
+	model := llmtest.NewServer(t, llmtest.Options{Delay: 5 * time.Millisecond})
+	first := remote(t, model.URL)
+	corpus(t, first, 300)
+	first.write(t, "docs/aaa-empty.md", "")
+	model.Script(llmtest.From(10, llmtest.Status(500)))
+	o := first.ingest(t, "docs")
+	requireRetry(t, o, "llm")
+	require.Positive(t, o.summary.Ingested)
+	require.Positive(t, o.summary.Deferred)
+	require.NoDirExists(t, filepath.Join(first.dir, ".penstock"), "nothing is kept here")
+
+	second := first.pod(t)
+	status := second.run(t, "status")
+	require.Zero(t, status.code, status.stderr)
+	assert.Contains(t, status.stdout, fmt.Sprintf("%d documents, %d chunks, %d dead letters, %d deferred",
+		o.summary.Ingested, o.summary.Chunks, o.summary.DeadLetters, o.summary.Deferred))
+	assert.Contains(t, status.stdout, "breaker llm: open")
+	assert.Equal(t, o.summary.Deferred, strings.Count(status.stdout, "\n  deferred  docs/report"))
+
+	model.Script()
+	retry := second.ingest(t, "retry")
+	require.Contains(t, []int{exitOK, exitData}, retry.code, retry.stdout+retry.stderr)
+	assert.Equal(t, o.summary.Deferred, retry.summary.Documents-o.summary.DeadLetters, "those and no other")
+	for id, d := range retry.documents {
+		assert.Equal(t, id == "docs/aaa-empty.md", d.Result == pipeline.DeadLetter, "%+v", d)
+	}
+
+	third := second.pod(t)
+	rest := third.ingest(t, "docs")
+	require.Contains(t, []int{exitOK, exitData}, rest.code, rest.stdout+rest.stderr)
+	assert.Equal(t, o.summary.Ingested+retry.summary.Ingested, rest.summary.Unchanged, "what is complete is known")
+	ids := requireComplete(t, storedRows(t, openStore(t, third), collectionName(t)))
+	assert.Len(t, ids, 1200)
+	assert.LessOrEqual(t, model.Stats().Repeated, 2, "no text is embedded twice, the checks of the model excepted")
+	status = third.pod(t).run(t, "status")
+	assert.Contains(t, status.stdout, "300 documents, 1200 chunks, 1 dead letters, 0 deferred")
+	assert.Contains(t, status.stdout, "dead_letter  docs/aaa-empty.md")
+
+	requests := model.Stats().Requests
+	again := third.pod(t).ingest(t, "docs")
+	require.Zero(t, again.code, again.stdout+again.stderr)
+	assert.Equal(t, 300, again.summary.Unchanged)
+	assert.Equal(t, 1, again.summary.KnownDeadLetters)
+	assert.Equal(t, requests, model.Stats().Requests)
+}
+
+// gatedModel is a model that answers when it is told to.
+func gatedModel(t *testing.T) (url string, asked <-chan struct{}, release func()) {
+	t.Helper()
+	gate, calls := make(chan struct{}), make(chan struct{}, 100)
+	model := llmtest.NewHandler(llmtest.Options{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls <- struct{}{}
+		select {
+		case <-gate:
+		case <-r.Context().Done():
+		}
+		model.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/v1", calls, sync.OnceFunc(func() { close(gate) })
+}
+
+// Two runs at once: the second says who holds the state, wherever it runs. One
+// that is killed is followed by the next as soon as its lease has expired.
+func TestStateIsHeldByOneRun(t *testing.T) {
+	url, asked, release := gatedModel(t)
+	c := remote(t, url)
+	corpus(t, c, 5)
+	first := c.start(t.Context(), "docs")
+	require.NoError(t, first.Start())
+	<-asked
+	other := c.pod(t)
+	holder := fmt.Sprintf("held by another run (process %d on ", first.Process.Pid)
+	for range 2 { // the second time the lease has been renewed
+		second := other.ingest(t, "docs")
+		require.Equal(t, exitTemporary, second.code, second.stdout+second.stderr)
+		require.NotNil(t, second.summary.Stopped)
+		assert.Contains(t, second.summary.Stopped.Reason, holder)
+		assert.WithinDuration(t, time.Now().Add(testTTL), *second.summary.Stopped.RetryAt, testTTL)
+		time.Sleep(testTTL / 2) // by the clock of the store, which is real
+	}
+	doctor := other.run(t, "doctor")
+	assert.Contains(t, doctor.stdout, holder)
+	dry := other.run(t, "docs", "--dry-run")
+	assert.Zero(t, dry.code, "a dry run takes no lease: %s", dry.stderr)
+	assert.Contains(t, dry.stdout, "would ingest 5 documents")
+
+	require.NoError(t, first.Process.Kill())
+	require.Error(t, first.Wait())
+	release()
+	require.Eventually(t, func() bool {
+		o := other.ingest(t, "docs")
+		return o.code == exitOK && o.summary.Ingested == 5
+	}, 30*time.Second, 100*time.Millisecond)
+	requireComplete(t, storedRows(t, openStore(t, other), collectionName(t)))
+}
+
+// A lease that another has taken ends the run, which writes over nothing.
+func TestStateIsTakenOver(t *testing.T) {
+	url, asked, release := gatedModel(t)
+	c := remote(t, url)
+	corpus(t, c, 5)
+	done := make(chan output)
+	go func() { done <- c.ingest(t, "docs") }()
+	<-asked
+	client, bucket := seaweed(t), aws.String(bucketName(t))
+	page, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: bucket, Prefix: aws.String("state/lease/")})
+	require.NoError(t, err)
+	require.NotEmpty(t, page.Contents)
+	_, err = client.PutObject(t.Context(), &s3.PutObjectInput{
+		Bucket: bucket, Key: aws.String("state/lease/0000000000000000999"), Body: strings.NewReader(`{"holder":"somebody else","token":"t","ttl_ms":3000}`),
+	})
+	require.NoError(t, err)
+	o := <-done
+	release()
+	require.Equal(t, exitTemporary, o.code, o.stdout+o.stderr)
+	assert.Contains(t, o.summary.Stopped.Reason, "taken over by another run (somebody else)")
+	require.NotNil(t, o.summary.Stopped.RetryAt)
+	page, err = client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: bucket, Prefix: aws.String("state/journal/")})
+	require.NoError(t, err)
+	assert.Empty(t, page.Contents)
+}
+
+// Interrupted, a run saves its state within seconds.
+func TestStateOfAnInterruptedRun(t *testing.T) {
+	url, asked, release := gatedModel(t)
+	t.Cleanup(release)
+	c := remote(t, url)
+	corpus(t, c, 5)
+	run := c.start(t.Context(), "docs")
+	require.NoError(t, run.Start())
+	<-asked
+	before := time.Now()
+	require.NoError(t, run.Process.Signal(os.Interrupt))
+	require.Error(t, run.Wait())
+	assert.Equal(t, 130, run.ProcessState.ExitCode())
+	assert.Less(t, time.Since(before), 15*time.Second)
+	status := c.pod(t).run(t, "status")
+	assert.Contains(t, status.stdout, "stopped (interrupted)")
+	release()
+	o := c.pod(t).ingest(t, "docs")
+	require.Zero(t, o.code, "the lease was given back: %s", o.stdout)
+}
+
+func TestStateFaults(t *testing.T) {
+	at := upstreams.SeaweedFS(t)
+	good := []string{
+		"AWS_ENDPOINT_URL=" + at.Endpoint, "AWS_REGION=" + at.Region, "AWS_ACCESS_KEY_ID=" + at.AccessKey, "AWS_SECRET_ACCESS_KEY=" + at.SecretKey,
+	}
+	for _, row := range []struct {
+		name  string
+		state string
+		env   []string
+		code  int
+		says  string
+	}{
+		{"no prefix", "s3://bucket", nil, exitUsage, "s3://bucket/prefix"},
+		{"no bucket", "s3://", nil, exitUsage, "s3://bucket/prefix"},
+		{"short lease", "s3://bucket/state", []string{"PENSTOCK_STATE_LEASE=2s"}, exitUsage, "--state-lease: 2s is too short"},
+		{"no such bucket", "s3://not-there/state", nil, exitConfiguration, "of the state does not exist"},
+		{"wrong key", "s3://" + at.Bucket + "/state", []string{"AWS_SECRET_ACCESS_KEY=wrong"}, exitDenied, "403"},
+		{"away", "s3://" + at.Bucket + "/state", []string{"AWS_ENDPOINT_URL=http://" + refused(t)}, exitTemporary, "connection refused"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := newCommand(t, append(append(good, row.env...), "PENSTOCK_STATE="+row.state)...)
+			corpus(t, c, 3)
+			o := c.ingest(t, "docs")
+			assert.Equal(t, row.code, o.code, o.stdout+o.stderr)
+			assert.Contains(t, o.stdout+o.stderr, row.says)
+			if row.code == exitUsage {
+				return
+			}
+			require.NotNil(t, o.summary.Stopped)
+			if row.code == exitTemporary {
+				require.NotNil(t, o.summary.Stopped.RetryAt)
+				assert.WithinDuration(t, time.Now().Add(time.Minute), *o.summary.Stopped.RetryAt, 30*time.Second)
+			}
+			status := c.run(t, "status")
+			assert.Equal(t, row.code, status.code, status.stdout+status.stderr)
+			assert.Contains(t, status.stderr, row.says)
+			doctor := c.run(t, "doctor")
+			assert.NotZero(t, doctor.code)
+			assert.Regexp(t, "FAIL +state .*"+row.says, doctor.stdout)
+		})
+	}
+}
+
+// The state is no document, and needs no object store for originals.
+func TestStateBesideEmbeddedStores(t *testing.T) {
+	at, client, bucket := upstreams.SeaweedFS(t), seaweed(t), bucketName(t)
+	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})
+	require.NoError(t, err)
+	_, err = client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("a.md"), Body: strings.NewReader("# A\n\nA pump.\n")})
+	require.NoError(t, err)
+	c := newCommand(t, "AWS_ENDPOINT_URL="+at.Endpoint, "AWS_REGION="+at.Region, "AWS_ACCESS_KEY_ID="+at.AccessKey,
+		"AWS_SECRET_ACCESS_KEY="+at.SecretKey, "PENSTOCK_STATE=s3://"+bucket+"/ingest/state")
+	for range 2 {
+		o := c.ingest(t, "s3://"+bucket)
+		require.Zero(t, o.code, o.stdout+o.stderr)
+		assert.Equal(t, 1, o.summary.Documents)
+	}
+	assert.DirExists(t, filepath.Join(c.dir, ".penstock", "objects"))
+	assert.NoFileExists(t, filepath.Join(c.dir, ".penstock", "journal.db"))
+	doctor := c.run(t, "doctor")
+	require.Zero(t, doctor.code, doctor.stdout)
+	assert.Contains(t, doctor.stdout, "s3://"+bucket+"/ingest/state can be written, and holds one run at a time")
+	assert.Regexp(t, `state +s3://`+bucket+`/ingest/state +# environment, PENSTOCK_STATE`, c.run(t, "config").stdout)
+	assert.Zero(t, c.run(t, "verify").code)
+	assert.Zero(t, c.run(t, "delete", "s3://"+bucket+"/a.md").code)
+
+	// Another machine: its embedded collection is another one, so what the state
+	// says of the first is not believed.
+	elsewhere := newCommand(t, c.env...)
+	o := elsewhere.ingest(t, "s3://"+bucket)
+	require.Zero(t, o.code, o.stdout+o.stderr)
+	assert.Equal(t, 1, o.summary.Ingested)
+}
+
+func TestServeHoldsItsState(t *testing.T) {
+	model := llmtest.NewServer(t, llmtest.Options{})
+	c := remote(t, model.URL)
+	corpus(t, c, 3)
+	serve := c.start(t.Context(), "serve", "docs", "--listen=127.0.0.1:0", "--interval=1s")
+	require.NoError(t, serve.Start())
+	other := c.pod(t)
+	require.Eventually(t, func() bool {
+		return strings.Contains(other.run(t, "status").stdout, "3 documents")
+	}, time.Minute, 200*time.Millisecond, "written while it serves")
+	assert.Equal(t, exitTemporary, other.ingest(t, "docs").code)
+	require.NoError(t, serve.Process.Signal(os.Interrupt))
+	require.NoError(t, serve.Wait())
+	assert.Zero(t, other.ingest(t, "docs").code)
+
+	serve = c.start(t.Context(), "serve", "docs", "--listen=127.0.0.1:0", "--interval=1s")
+	require.NoError(t, serve.Start())
+	require.Eventually(t, func() bool { return other.ingest(t, "docs").code == exitTemporary }, time.Minute, 100*time.Millisecond)
+	_, err := seaweed(t).PutObject(t.Context(), &s3.PutObjectInput{
+		Bucket: aws.String(bucketName(t)), Key: aws.String("state/lease/0000000000000009999"), Body: strings.NewReader(`{"holder":"somebody else","token":"t","ttl_ms":3000}`),
+	})
+	require.NoError(t, err)
+	require.Error(t, serve.Wait())
+	assert.Equal(t, exitTemporary, serve.ProcessState.ExitCode())
+}
