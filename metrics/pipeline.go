@@ -24,6 +24,7 @@ type Pipeline struct {
 	documents *prometheus.CounterVec
 	chunks    prometheus.Counter
 	tokens    prometheus.Counter
+	chat      prometheus.Counter
 	cache     *prometheus.CounterVec
 	batches   prometheus.Histogram
 	stages    *prometheus.HistogramVec
@@ -42,6 +43,7 @@ func newPipeline() *Pipeline {
 		documents: counters("documents_total", "Documents by what came of them.", "result"),
 		chunks:    prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_chunks_total", Help: "Chunks stored."}),
 		tokens:    prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_tokens_total", Help: "Tokens sent to the embedding model, by the count of the pipeline."}),
+		chat:      prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_enrichment_tokens_total", Help: "Tokens that the chat model took to enrich documents, prompts and answers together."}),
 		cache:     counters("embedding_cache_lookups_total", "Texts looked up in the cache of embeddings.", "result"),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "ingest_embedding_batch_texts", Help: "Texts in a batch sent to the embedding model.",
@@ -75,7 +77,7 @@ func (p *Pipeline) zero() {
 }
 
 func (p *Pipeline) collectors() []prometheus.Collector {
-	return []prometheus.Collector{p.documents, p.chunks, p.tokens, p.cache, p.batches, p.stages, p.queues, p.last}
+	return []prometheus.Collector{p.documents, p.chunks, p.tokens, p.chat, p.cache, p.batches, p.stages, p.queues, p.last}
 }
 
 // Describe implements prometheus.Collector.
@@ -112,6 +114,14 @@ func (p *Pipeline) Batch(texts, tokens int) {
 	if p != nil {
 		p.batches.Observe(float64(texts))
 		p.tokens.Add(float64(tokens))
+	}
+}
+
+// Chat counts tokens, of prompt and answer together, that one question to the
+// chat model cost.
+func (p *Pipeline) Chat(tokens int) {
+	if p != nil {
+		p.chat.Add(float64(tokens))
 	}
 }
 

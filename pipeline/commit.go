@@ -31,10 +31,12 @@ const (
 func (r *run) commit(group []*part) {
 	r.Metrics.Queue("upsert", -len(group))
 	r.listExisting(group)
+	r.enrich.enrich(group)
 	fresh := r.fresh(group)
 	embedded := r.timed("embed")
 	r.fillVectors(fresh)
 	embedded()
+	r.reopen(fresh)
 	r.write(slices.DeleteFunc(slices.Clone(fresh), func(w writing) bool { return w.row.IsMark() }))
 	for _, p := range group {
 		p.doc.written.Done()
@@ -60,11 +62,7 @@ func (r *run) listExisting(group []*part) {
 		}
 	}
 	if len(begin) > 0 && !r.check.emptyCollection() {
-		err := r.readRows(begin, []string{rows.ID, rows.Doc, rows.TextSHA}, func(d *document, row rows.Row) {
-			d.existing[hashed(row.ID)] = true
-			d.byText[hashed(row.TextSHA)] = hashed(row.ID)
-		})
-		failAll(begin, err)
+		failAll(begin, r.readExisting(begin))
 	}
 	for _, d := range begin {
 		close(d.listed)
@@ -72,6 +70,28 @@ func (r *run) listExisting(group []*part) {
 	for _, p := range group {
 		<-p.doc.listed
 	}
+}
+
+var existingFields = []string{rows.ID, rows.Doc, rows.TextSHA, rows.Ordinal, rows.Chunks, rows.SHA, rows.Policy}
+
+func (r *run) readExisting(documents []*document) error {
+	versions := map[*document]*versions{}
+	err := r.readRows(documents, existingFields, func(d *document, row rows.Row) {
+		d.existing[hashed(row.ID)] = true
+		d.byText[hashed(row.TextSHA)] = hashed(row.ID)
+		if d.enriching {
+			d.more.keepPaid(d.policy, row)
+			return
+		}
+		if versions[d] == nil {
+			versions[d] = newVersions()
+		}
+		versions[d].add(d, row)
+	})
+	if err != nil {
+		return err
+	}
+	return r.adopt(versions)
 }
 
 func failAll(documents []*document, err error) {
@@ -137,7 +157,7 @@ type writing struct {
 func (r *run) fresh(group []*part) []writing {
 	var list []writing
 	for _, p := range group {
-		if p.doc.failure() != nil {
+		if p.doc.failure() != nil || p.doc.adopted {
 			continue
 		}
 		for _, row := range p.rows {
@@ -165,10 +185,19 @@ func (d *document) keep(id hash) bool {
 // fails its document.
 func (r *run) fillVectors(list []writing) {
 	r.reuse(list)
+	if again := r.embedRows(list); len(again) > 0 {
+		r.reuse(again)
+		r.embedRows(again)
+	}
+}
+
+// embedRows gives rows without a vector one. It returns the rows that the model
+// does not take with their context, now without it.
+func (r *run) embedRows(list []writing) (again []writing) {
 	texts := map[string]text{}
 	for _, w := range list {
 		if w.row.Vector == nil && w.doc.failure() == nil {
-			texts[w.row.TextSHA] = text{hash: w.row.TextSHA, text: w.row.embed, tokens: w.row.tokens}
+			texts[w.row.TextSHA] = text{hash: w.row.TextSHA, text: w.row.embedText(), tokens: w.row.tokens}
 		}
 	}
 	answers := r.embed.vectors(texts)
@@ -179,6 +208,10 @@ func (r *run) fillVectors(list []writing) {
 		answer := answers[w.row.TextSHA]
 		w.row.Vector = answer.vector
 		switch {
+		case w.row.context != "" && isRefusal(answer.err):
+			if r.withoutContext(w) {
+				again = append(again, w)
+			}
 		case answer.err != nil:
 			w.doc.fail(answer.err)
 		case answer.sent:
@@ -186,6 +219,36 @@ func (r *run) fillVectors(list []writing) {
 			w.doc.embedded++
 			w.doc.mu.Unlock()
 		}
+	}
+	return again
+}
+
+// withoutContext takes the context off a row and reports whether the row is
+// still to be written.
+func (r *run) withoutContext(w writing) bool {
+	if err := r.enrich.dropContext(w.row); err != nil {
+		w.doc.fail(r.journalFault(err))
+		return false
+	}
+	return !w.doc.keep(hashed(w.row.ID))
+}
+
+// reopen has the journal no longer call documents complete whose rows are about
+// to be replaced: should the process be killed, the next run looks at the store,
+// whatever it is to make of them.
+func (r *run) reopen(list []writing) {
+	var ids []string
+	for _, w := range list {
+		if w.doc.recorded && w.doc.failure() == nil {
+			w.doc.recorded = false
+			ids = append(ids, w.doc.id)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	if err := r.Journal.Reopen(context.WithoutCancel(r.ctx), r.Destination, ids...); err != nil {
+		r.fault(err)
 	}
 }
 
@@ -411,10 +474,7 @@ func (r *run) record(documents []*document) {
 	var done []journal.Document
 	for _, d := range documents {
 		if d.failure() == nil {
-			done = append(done, journal.Document{
-				ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: time.Now(),
-				Location: d.location, Version: d.version, Parser: d.parser,
-			})
+			done = append(done, d.record(time.Now()))
 		}
 	}
 	if err := r.Journal.Complete(context.WithoutCancel(r.ctx), r.Destination, done...); err != nil {

@@ -454,35 +454,7 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// probe sends the canary. An error that the canary gets too is no fault of the
-// batch: a refusal ends the run as a misfit, and a failure leaves it to the
-// breaker, whose refusal ends the run after FailMax of them.
+// probe sends the canary of the embedding model.
 func (e *embedder) probe(cause error) error {
-	_, err := e.canary()
-	if err == nil {
-		return nil
-	}
-	verdict := classify(e.run.ctx, err)
-	switch {
-	case errors.Is(err, errStopped) || e.run.ctx.Err() != nil:
-		return deferral("embed", "stopped", errStopped)
-	case verdict.Outcome == resilience.Throttled && e.pause(verdict.RetryAfter):
-		return nil
-	case e.run.stopFor(upstreamLLM, verdict, err) != nil:
-		return e.run.blame(upstreamLLM, "embed", err)
-	case verdict.Outcome == resilience.Failure:
-		return e.failedProbe(err)
-	}
-	e.run.end.with(&StopError{Kind: StopConfiguration, Upstream: upstreamLLM.name, Err: cause})
-	return deferral("embed", string(StopConfiguration), cause)
-}
-
-// failedProbe goes on probing only under a breaker that counts the streak and
-// so ends it.
-func (e *embedder) failedProbe(err error) error {
-	if e.run.llm.breaker.Snapshot().FailMax > 0 {
-		return nil
-	}
-	e.run.end.with(e.run.later(upstreamLLM, 0, err))
-	return deferral("embed", "upstream failed", err)
+	return e.run.probe("embed", cause, func() error { _, err := e.canary(); return err })
 }

@@ -145,3 +145,37 @@ func stopOrError(ctx context.Context, up upstream, err error) error {
 	}
 	return err
 }
+
+// probe sends a model something harmless after a failure. An error that this
+// gets too is no fault of the text that failed: a refusal ends the run as a
+// misfit, and a failure leaves it to the breaker, whose refusal ends the run
+// after FailMax of them.
+func (r *run) probe(stage string, cause error, canary func() error) error {
+	err := canary()
+	if err == nil {
+		return nil
+	}
+	verdict := classify(r.ctx, err)
+	switch {
+	case errors.Is(err, errStopped) || r.ctx.Err() != nil:
+		return deferral(stage, "stopped", errStopped)
+	case verdict.Outcome == resilience.Throttled && r.embed.pause(verdict.RetryAfter):
+		return nil
+	case r.stopFor(upstreamLLM, verdict, err) != nil:
+		return r.blame(upstreamLLM, stage, err)
+	case verdict.Outcome == resilience.Failure:
+		return r.failedProbe(stage, err)
+	}
+	r.end.with(&StopError{Kind: StopConfiguration, Upstream: upstreamLLM.name, Err: cause})
+	return deferral(stage, string(StopConfiguration), cause)
+}
+
+// failedProbe goes on probing only under a breaker that counts the streak and
+// so ends it.
+func (r *run) failedProbe(stage string, err error) error {
+	if r.llm.breaker.Snapshot().FailMax > 0 {
+		return nil
+	}
+	r.end.with(r.later(upstreamLLM, 0, err))
+	return deferral(stage, "upstream failed", err)
+}

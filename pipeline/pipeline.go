@@ -12,8 +12,9 @@
 //
 // read and hash (source) → unchanged? (journal) → keep the original
 // (objectstore) → parse (pipeline/parse) → cut (pipeline/chunk) → list what is
-// there (vectorstore) → embed what is new (llm) → write the rows, the commit
-// mark last (pipeline/rows) → verify → delete stale rows → journal.
+// there (vectorstore) → enrich, if that is asked for (llm) → embed what is new
+// (llm) → write the rows, the commit mark last (pipeline/rows) → verify → delete
+// stale rows → journal.
 //
 // Documents are committed in groups, so that listing, verifying and writing
 // cost one call for many documents. A document that is larger than a group goes
@@ -95,6 +96,9 @@ type Config struct {
 	// for is not paid for again. Leave it off for a model that costs nothing.
 	KeepVectors bool
 
+	// Enrich has a chat model add titles, summaries and contexts. Default: none.
+	Enrich Enrichment
+
 	// Guards of the three upstreams. Their zero values go through the
 	// singletons resilience.S3, Milvus and LLM.
 	ObjectGuard objectstore.Guard
@@ -122,7 +126,7 @@ type Config struct {
 	Concurrency int
 	// Batch bounds one request for embeddings.
 	Batch BatchLimits
-	// Rate is how many requests for embeddings are sent in a second, spread
+	// Rate is how many requests are sent to the models in a second, spread
 	// evenly. Zero: as many as the server takes.
 	Rate float64
 	// MaxPause is how long a rate limit is waited out; a longer one ends the
@@ -266,17 +270,20 @@ func (c Config) check() error {
 	if !(c.Rate >= 0) {
 		return &ConfigError{Field: "Rate", Err: errors.New("is negative")}
 	}
-	return checkMeta(c.Meta)
+	if err := c.checkEnrichment(); err != nil {
+		return err
+	}
+	return checkMeta(c.Meta, c.Enrich.on())
 }
 
 var metaKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-func checkMeta(meta map[string]string) error {
+func checkMeta(meta map[string]string, enriched bool) error {
 	for key := range meta {
 		switch {
 		case !metaKey.MatchString(key):
 			return &ConfigError{Field: "Meta", Err: fmt.Errorf("key %q is not made of letters, digits and underscores", key)}
-		case reservedMeta[key]:
+		case reservedMeta[key], enriched && enrichmentMeta[key]:
 			return &ConfigError{Field: "Meta", Err: fmt.Errorf("key %q is the pipeline's own", key)}
 		}
 	}
@@ -284,7 +291,8 @@ func checkMeta(meta map[string]string) error {
 }
 
 // policy is the hash of everything that decides what rows a content becomes.
-func (p *Pipeline) policy(format parse.Format) string {
+// more is what enrichment adds.
+func (p *Pipeline) policy(format parse.Format, more ...string) string {
 	parts := []string{
 		"parse", format.Parser, strconv.Itoa(format.Version), "chunk", p.chunker.Policy(),
 		"tokenizer", p.Tokenizer, "model", p.Model, strconv.Itoa(p.Dimensions),
@@ -292,7 +300,7 @@ func (p *Pipeline) policy(format parse.Format) string {
 	for _, key := range slices.Sorted(maps.Keys(p.Meta)) {
 		parts = append(parts, "meta", key, p.Meta[key])
 	}
-	return rows.PolicyHash(parts...)
+	return rows.PolicyHash(append(parts, more...)...)
 }
 
 // originalKey is where the content of a document is kept.

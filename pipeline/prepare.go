@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/penstock-go/penstock/pipeline/chunk"
@@ -34,12 +35,21 @@ type document struct {
 	sha      string // of the content
 	version  string // what the source says of the content, an ETag for one
 	policy   string
+	plain    string // the policy without enrichment
+	rich     string // and with that of this run
 	parser   string // its name
 	stage    string
+	recorded bool // the journal calls it complete, in this version or another
 	unlisted bool // its failure is reported and not kept in the journal
 	found    bool // a deletion has found something of it
 
 	chunks, tokens, embedded, removed int
+
+	enriching  bool      // it is to be enriched in this run
+	more       *enriched // its enrichment; nil for none
+	unenriched bool      // the budget was spent before it
+	adopted    bool      // the store holds it complete and enriched, and it stays so
+	pending    bool      // as adopted, with enrichment still to come
 
 	// What the parts of a document tell each other.
 	mu       sync.Mutex
@@ -76,10 +86,12 @@ func hashed(text string) (h hash) {
 func (h hash) String() string { return hex.EncodeToString(h[:]) }
 
 func (d *document) report(result Result) Document {
-	return Document{
+	report := Document{
 		ID: d.id, Result: result, Chunks: d.chunks, Tokens: d.tokens,
-		Embedded: d.embedded, Removed: d.removed,
+		Embedded: d.embedded, Removed: d.removed, Unenriched: d.unenriched,
 	}
+	d.reportEnrichment(&report)
+	return report
 }
 
 // fail keeps the first failure of a document and says what it is.
@@ -108,8 +120,13 @@ type part struct {
 // pending is a row that may have to be embedded and written.
 type pending struct {
 	rows.Row
-	embed  string // the text to embed
+	embed  string // the text to embed, without context
 	tokens int
+
+	before, after string    // of the chunks around it
+	untitled      bool      // its document has no title that is its own
+	asked         *question // for its context; nil for none
+	context       string
 }
 
 // prepare reads a document and sends its parts on, or settles it at once.
@@ -135,6 +152,9 @@ func (r *run) prepare(item source.Item, parts chan<- *part) {
 func (r *run) send(parts chan<- *part, p *part) {
 	p.doc.written.Add(1)
 	p.doc.verified.Add(1)
+	if p.doc.enriching {
+		p.doc.more.parts.Add(1)
+	}
 	r.Metrics.Queue("upsert", 1)
 	parts <- p
 }
@@ -180,7 +200,12 @@ func (r *run) sameVersion(d *document, item source.Item) error {
 	switch {
 	case err != nil:
 		return r.journalFault(err)
-	case !ok || done.Version == "" || done.Policy != r.policy(parse.Format{Parser: done.Parser, Version: r.parsers[done.Parser]}):
+	case !ok || done.Version == "":
+		return nil
+	}
+	r.enrichable(d, parse.Format{Parser: done.Parser, Version: r.parsers[done.Parser]})
+	switch {
+	case !r.upToDate(d, done):
 		return nil
 	case item.Version(r.ctx) != done.Version:
 		return nil
@@ -318,11 +343,11 @@ func (r *run) unmoved(in parse.Input, sha string) error {
 func (r *run) known(d *document, in parse.Input) error {
 	d.stage = "parse"
 	format, err := r.Parsers.Detect(in)
+	r.enrichable(d, format)
 	if err != nil {
-		d.policy = r.policy(parse.Format{})
 		return cmp.Or(r.deadBefore(d), r.unparsed(err))
 	}
-	d.policy, d.parser = r.policy(format), format.Parser
+	d.parser = format.Parser
 	if r.Journal == nil {
 		return nil
 	}
@@ -330,11 +355,12 @@ func (r *run) known(d *document, in parse.Input) error {
 	switch {
 	case err != nil:
 		return r.journalFault(err)
-	case ok && done.SHA == d.sha && done.Policy == d.policy:
+	case ok && done.SHA == d.sha && r.upToDate(d, done):
 		d.chunks = done.Chunks
 		r.moved(d, done.Location)
 		return errUnchanged
 	}
+	d.recorded = ok
 	return r.deadBefore(d)
 }
 
@@ -346,7 +372,7 @@ func (r *run) deadBefore(d *document) error {
 	switch {
 	case err != nil:
 		return r.journalFault(err)
-	case ok && p.Status == journal.DeadLetter && p.SHA == d.sha && p.Policy == d.policy:
+	case ok && p.Status == journal.DeadLetter && p.SHA == d.sha && (p.Policy == d.policy || p.Policy == d.plain):
 		return errKnown
 	}
 	return nil
@@ -402,9 +428,15 @@ type cutter struct {
 	part  *part
 	held  *pending
 	sent  bool
+
+	beginning beginning // of a document to be enriched
+	before    string    // the end of the chunk before
 }
 
 func (c *cutter) add(piece chunk.Chunk) error {
+	if c.held != nil && c.doc.enriching {
+		c.held.after = front(piece.Text[piece.Repeated:], afterBytes)
+	}
 	if err := c.release(false); err != nil {
 		return err
 	}
@@ -418,10 +450,22 @@ func (c *cutter) add(piece chunk.Chunk) error {
 		return err
 	}
 	c.held = &pending{embed: piece.EmbedText(), tokens: piece.Tokens, Row: rows.Row{
-		Source: c.doc.id, Ordinal: piece.Ordinal, Policy: c.doc.policy,
+		Source: c.doc.id, Ordinal: piece.Ordinal, Policy: c.doc.plain,
 		Heading: piece.Heading, Text: piece.Text, Meta: meta,
 	}}
+	if c.doc.enriching {
+		c.surround(piece)
+	}
 	return nil
+}
+
+// surround keeps what the chat model is shown around a chunk.
+func (c *cutter) surround(piece chunk.Chunk) {
+	if !c.sent {
+		c.beginning.add(piece)
+	}
+	c.held.before, c.held.untitled = c.before, piece.Title == ""
+	c.before = back(piece.Text, beforeBytes)
 }
 
 // release seals the chunk that was held back and puts it into the part.
@@ -434,7 +478,9 @@ func (c *cutter) release(last bool) error {
 	if last {
 		p.Mark(c.doc.sha, c.doc.chunks)
 	}
-	p.Seal(p.embed)
+	if !c.doc.enriching { // else the committer seals it, with what it adds
+		p.Seal(p.embed)
+	}
 	if err := p.Check(); err != nil {
 		return deadLetter("chunk", "too large", err)
 	}
@@ -447,6 +493,9 @@ func (c *cutter) release(last bool) error {
 }
 
 func (c *cutter) send() {
+	if c.doc.enriching && c.part.first {
+		c.doc.more.head, c.doc.more.titled = strings.TrimSpace(c.beginning.text.String()), c.beginning.titled
+	}
 	c.run.send(c.parts, c.part)
 	c.sent = true
 	c.part = &part{doc: c.doc}
@@ -469,6 +518,9 @@ func (c *cutter) close() error {
 var reservedMeta = map[string]bool{
 	"title": true, "page": true, "section": true, "row": true, "lang": true, "start": true, "end": true,
 }
+
+// enrichmentMeta are the keys that enrichment adds.
+var enrichmentMeta = map[string]bool{metaSummary: true, metaContext: true, metaEnrichment: true}
 
 // meta is the JSON object that is kept on a row; json sorts its keys.
 func (r *run) meta(c chunk.Chunk) (json.RawMessage, error) {

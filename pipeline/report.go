@@ -39,9 +39,16 @@ type Document struct {
 	Tokens   int    `json:"tokens,omitempty"`
 	Embedded int    `json:"embedded,omitempty"` // chunks whose text went to the embedding model
 	Removed  int    `json:"removed,omitempty"`  // stale chunks that were deleted
-	Stage    string `json:"stage,omitempty"`    // where it failed
-	Kind     string `json:"kind,omitempty"`     // what kind of failure
-	Reason   string `json:"reason,omitempty"`
+	// ChatTokens is what was spent to enrich it in this run, and Unanswered how
+	// many questions about it the chat model gave no answer to that is of use.
+	ChatTokens int `json:"chat_tokens,omitempty"`
+	Unanswered int `json:"unanswered,omitempty"`
+	// Unenriched says that some enrichment is still to come: the budget is spent,
+	// or the chat model did not answer in time.
+	Unenriched bool   `json:"unenriched,omitempty"`
+	Stage      string `json:"stage,omitempty"` // where it failed
+	Kind       string `json:"kind,omitempty"`  // what kind of failure
+	Reason     string `json:"reason,omitempty"`
 }
 
 // Summary counts what a run did.
@@ -56,10 +63,13 @@ type Summary struct {
 	WouldIngest      int           `json:"would_ingest,omitempty"`
 	Deleted          int           `json:"deleted,omitempty"`
 	NotFound         int           `json:"not_found,omitempty"`
-	Chunks           int           `json:"chunks"`   // of the documents ingested
-	Tokens           int           `json:"tokens"`   // of these chunks
-	Embedded         int           `json:"embedded"` // chunks whose text went to the embedding model
-	Removed          int           `json:"removed"`  // stale chunks deleted
+	Chunks           int           `json:"chunks"`                // of the documents ingested
+	Tokens           int           `json:"tokens"`                // of these chunks
+	Embedded         int           `json:"embedded"`              // chunks whose text went to the embedding model
+	Removed          int           `json:"removed"`               // stale chunks deleted
+	ChatTokens       int           `json:"chat_tokens,omitempty"` // spent on enrichment, its check of the model included
+	Unanswered       int           `json:"unanswered,omitempty"`  // questions without a useful answer
+	Unenriched       int           `json:"unenriched,omitempty"`  // documents, of those ingested or unchanged, that a run with a budget completes
 	Elapsed          time.Duration `json:"elapsed_ns"`
 	Stopped          *Stop         `json:"stopped,omitempty"`
 	// Breakers are the states of the three breakers at the end of the run.
@@ -101,6 +111,10 @@ func (s *Summary) add(d Document) {
 	}
 	s.Embedded += d.Embedded
 	s.Removed += d.Removed
+	s.Unanswered += d.Unanswered
+	if d.Unenriched {
+		s.Unenriched++
+	}
 }
 
 // StopKind says whether to run again.

@@ -62,6 +62,7 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
 	r.Metrics.RunEnded(time.Now())
 	r.summary.Breakers = r.breakers()
+	r.summary.ChatTokens = r.enrich.budget.total()
 	stop := cmp.Or(r.end.reason(), r.unfinished())
 	if stop == nil {
 		return r.summary, nil
@@ -111,6 +112,7 @@ type run struct {
 	objects, vectors, llm *gate
 	check                 *check
 	embed                 *embedder
+	enrich                *enricher
 
 	parsers map[string]int // versions by name
 	parsing chan struct{}  // as many as there are cores parse at a time
@@ -135,6 +137,7 @@ func newRun(ctx context.Context, p *Pipeline) *run {
 	r.llm = newGate(breakerOf(p.LLMGuard.Breaker, resilience.LLM), llm.Classify, p.Concurrency, end.done)
 	r.check = &check{run: r}
 	r.embed = newEmbedder(r)
+	r.enrich = newEnricher(r)
 	return r
 }
 

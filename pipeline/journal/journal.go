@@ -9,8 +9,8 @@
 //   - each document that is a dead letter or was deferred, with the reason;
 //   - how the last run ended;
 //
-// and, by embedding space (model and dimensions), the vectors that were paid
-// for. It is one SQLite file in WAL mode with synchronous=FULL, beside a lock
+// and what was paid for: the vectors, by embedding space (model and dimensions),
+// and the answers of chat models. It is one SQLite file in WAL mode with synchronous=FULL, beside a lock
 // file that names the run that holds it. [Open] takes the lock; [OpenReadOnly]
 // does not, and may look on while a run goes on.
 //
@@ -40,7 +40,7 @@ import (
 const (
 	fileName = "journal.db"
 	lockName = "journal.lock"
-	version  = 2
+	version  = 3
 )
 
 const schema = `
@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS document (
 	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
 	chunks INTEGER NOT NULL, at INTEGER NOT NULL,
 	location TEXT NOT NULL DEFAULT '', version TEXT NOT NULL DEFAULT '', parser TEXT NOT NULL DEFAULT '',
+	plain TEXT NOT NULL DEFAULT '', pending INTEGER NOT NULL DEFAULT 0,
 	PRIMARY KEY (destination, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS problem (
 	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
@@ -61,6 +62,8 @@ CREATE TABLE IF NOT EXISTS run (
 CREATE TABLE IF NOT EXISTS vector (
 	space TEXT NOT NULL, key TEXT NOT NULL, vector BLOB NOT NULL,
 	PRIMARY KEY (space, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS answer (
+	key TEXT NOT NULL PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 `
 
 // migrations take a journal of the version before to each next one. A fresh
@@ -70,6 +73,8 @@ var migrations = map[int]string{
 		ALTER TABLE document ADD COLUMN version TEXT NOT NULL DEFAULT '';
 		ALTER TABLE document ADD COLUMN parser TEXT NOT NULL DEFAULT '';
 		ALTER TABLE problem ADD COLUMN location TEXT NOT NULL DEFAULT '';`,
+	2: `ALTER TABLE document ADD COLUMN plain TEXT NOT NULL DEFAULT '';
+		ALTER TABLE document ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;`,
 }
 
 // Document is a document that is complete in its destination.
@@ -86,6 +91,11 @@ type Document struct {
 	Version string
 	// Parser is the name of the parser that read it, which is a part of Policy.
 	Parser string
+	// Plain is what Policy would be without enrichment; empty for a document
+	// that has none.
+	Plain string
+	// Pending says that some of its enrichment is still to come.
+	Pending bool
 }
 
 // Status tells the two kinds of [Problem] apart.
@@ -153,7 +163,7 @@ type Journal struct {
 	tracked bool // changes are noted
 	hold    hold
 
-	document, problem *sql.Stmt // parsing one takes longer than running it
+	document, problem, answer *sql.Stmt // parsing one takes longer than running it
 }
 
 // Open opens the journal in folder, which it makes when it is missing, and
@@ -268,6 +278,9 @@ func (j *Journal) statements(ctx context.Context) (err error) {
 	if err == nil {
 		j.problem, err = j.db.PrepareContext(ctx, "SELECT "+problemColumns+" FROM problem WHERE destination=? AND id=?")
 	}
+	if err == nil {
+		j.answer, err = j.db.PrepareContext(ctx, "SELECT text FROM answer WHERE key=?")
+	}
 	return j.wrap(err)
 }
 
@@ -297,7 +310,7 @@ func (j *Journal) wrap(err error) error {
 }
 
 const (
-	documentColumns = "id, sha, policy, chunks, at, location, version, parser"
+	documentColumns = "id, sha, policy, chunks, at, location, version, parser, plain, pending"
 	problemColumns  = "id, sha, policy, status, stage, kind, reason, at, location"
 )
 
@@ -307,7 +320,7 @@ type scanner interface{ Scan(fields ...any) error }
 func scanDocument(row scanner) (Document, error) {
 	var d Document
 	var at int64
-	err := row.Scan(&d.ID, &d.SHA, &d.Policy, &d.Chunks, &at, &d.Location, &d.Version, &d.Parser)
+	err := row.Scan(&d.ID, &d.SHA, &d.Policy, &d.Chunks, &at, &d.Location, &d.Version, &d.Parser, &d.Plain, &d.Pending)
 	d.At = time.UnixMilli(at).UTC()
 	return d, err
 }
@@ -344,8 +357,8 @@ func (j *Journal) found(err error) error {
 func (j *Journal) Complete(ctx context.Context, destination string, documents ...Document) error {
 	return j.write(ctx, func(tx *sql.Tx) error {
 		for _, d := range documents {
-			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?,?,?,?)",
-				destination, d.ID, d.SHA, d.Policy, d.Chunks, d.At.UnixMilli(), d.Location, d.Version, d.Parser); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+				destination, d.ID, d.SHA, d.Policy, d.Chunks, d.At.UnixMilli(), d.Location, d.Version, d.Parser, d.Plain, d.Pending); err != nil {
 				return err
 			}
 			if _, err := tx.ExecContext(ctx, "DELETE FROM problem WHERE destination=? AND id=?", destination, d.ID); err != nil {
@@ -378,6 +391,20 @@ func (j *Journal) Forget(ctx context.Context, destination string, ids ...string)
 				if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE destination=? AND id=?", destination, id); err != nil {
 					return err
 				}
+			}
+		}
+		return nil
+	})
+}
+
+// Reopen notes that the rows of complete documents are about to be replaced: the
+// documents stay listed, with an empty policy, and count as changed until
+// Complete.
+func (j *Journal) Reopen(ctx context.Context, destination string, ids ...string) error {
+	return j.write(ctx, func(tx *sql.Tx) error {
+		for _, id := range ids {
+			if _, err := tx.ExecContext(ctx, "UPDATE document SET policy='', plain='' WHERE destination=? AND id=?", destination, id); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -15,15 +15,15 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request, body []byte, f *F
 		refuse(w, http.StatusBadRequest, "invalid_value", "messages must not be empty")
 		return
 	}
-	reply := h.options.Reply
-	if reply == "" {
-		reply = "echo: " + request.Messages[len(request.Messages)-1].Content
-	}
+	reply := h.reply(request)
 	if request.Stream {
 		h.stream(w, r, request.Model, strings.SplitAfter(reply, " "), f)
 		return
 	}
-	words := len(strings.Fields(reply))
+	asked, said := 0, len(strings.Fields(reply))
+	for _, m := range request.Messages {
+		asked += len(strings.Fields(m.Content))
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(openai.ChatCompletionResponse{
 		ID: "chatcmpl-1", Object: "chat.completion", Model: request.Model,
@@ -31,8 +31,18 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request, body []byte, f *F
 			Message:      openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: reply},
 			FinishReason: openai.FinishReasonStop,
 		}},
-		Usage: openai.Usage{PromptTokens: words, CompletionTokens: words, TotalTokens: 2 * words},
+		Usage: openai.Usage{PromptTokens: asked, CompletionTokens: said, TotalTokens: asked + said},
 	})
+}
+
+func (h *Handler) reply(request openai.ChatCompletionRequest) string {
+	switch {
+	case h.options.ReplyTo != nil:
+		return h.options.ReplyTo(request)
+	case h.options.Reply != "":
+		return h.options.Reply
+	}
+	return "echo: " + request.Messages[len(request.Messages)-1].Content
 }
 
 // stream sends a chunk a word, then the finish reason, then [DONE]. A fault with After strikes between two words:

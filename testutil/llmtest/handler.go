@@ -32,6 +32,9 @@ type Options struct {
 	Delay      time.Duration // before each answer
 	Key        string        // when set, requests need this bearer token, or get 401
 	Reply      string        // what chat answers; default: an echo of the last message
+	// ReplyTo answers a chat request, in place of Reply. It is called for each one that is answered well, from many
+	// goroutines.
+	ReplyTo func(openai.ChatCompletionRequest) string
 }
 
 // Stats counts what the server saw.

@@ -1,0 +1,693 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+	openai "github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+// scribe answers as a chat model does. No two of its answers are alike, so that
+// a question that is asked again shows.
+type scribe struct {
+	mu     sync.Mutex
+	asked  map[string]int // by prompt, the canary left out
+	answer func(prompt string, n int) string
+}
+
+func (s *scribe) reply(r openai.ChatCompletionRequest) string {
+	prompt := r.Messages[len(r.Messages)-1].Content
+	if prompt == canaryText {
+		return "It does."
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[prompt]++
+	n := 0
+	for _, times := range s.asked {
+		n += times
+	}
+	if s.answer != nil {
+		return s.answer(prompt, n)
+	}
+	if strings.HasPrefix(prompt, "<document>") {
+		return fmt.Sprintf("```json\n{\"title\": \"Title %d\", \"summary\": \"Summary %d.\"}\n```", n, n)
+	}
+	return fmt.Sprintf("Context %d.", n)
+}
+
+// total is how many questions were asked, and requires that none was asked twice.
+func (s *scribe) total(t *testing.T) int {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for prompt, n := range s.asked {
+		require.Equal(t, 1, n, "asked and paid for more than once: %s", prompt)
+	}
+	return len(s.asked)
+}
+
+// newScribe is a world whose chat model is a scribe.
+func newScribe(t *testing.T) (*world, *scribe) {
+	t.Helper()
+	s := &scribe{asked: map[string]int{}}
+	w := newWorld(t, llmtest.Options{ReplyTo: s.reply})
+	w.config.Enrich = Enrichment{Client: w.chat(llm.Config{}), Model: "scribe", Title: true, Summary: true, Context: true}
+	return w, s
+}
+
+func (w *world) chat(c llm.Config) llm.ChatClient {
+	w.t.Helper()
+	c.BaseURL = w.model.URL
+	chat, err := llm.NewClient(c)
+	require.NoError(w.t, err)
+	return chat
+}
+
+// metas are the metadata of a document's rows, in order.
+func (w *world) metas(source string) []enrichedMeta {
+	w.t.Helper()
+	list := w.rows()
+	slices.SortFunc(list, func(a, b rows.Row) int { return a.Ordinal - b.Ordinal })
+	var metas []enrichedMeta
+	for _, row := range list {
+		if row.Source == source {
+			metas = append(metas, readMeta(row.Meta))
+		}
+	}
+	return metas
+}
+
+func plainly(c *Config) { c.Enrich = Enrichment{} }
+
+func within(tokens int) func(*Config) { return func(c *Config) { c.Enrich.Budget = tokens } }
+
+const chatPath = "/v1/chat/completions"
+
+// sections is a document of n sections, each a chunk.
+func sections(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "# Chapter %d\n\nChapter %d tells of pump %d, which ran for %d hours.\n\n", i, i, i*3, i*17)
+	}
+	return text.String()
+}
+
+func TestEnrichmentIsStoredAndFound(t *testing.T) {
+	w, s := newScribe(t)
+	w.write("note.txt", "The valve of the old pump was opened at noon.")
+	w.write("book.md", sections(3))
+	summary, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 2, summary.Ingested)
+	assert.Equal(t, 2+1+3, s.total(t), "one question a document, one a chunk")
+	assert.Positive(t, summary.ChatTokens)
+	assert.Zero(t, summary.Unanswered+summary.Unenriched)
+	note := w.metas("docs/note.txt")
+	require.Len(t, note, 1)
+	assert.Regexp(t, `^Title \d$`, note[0].Title)
+	assert.Regexp(t, `^Summary \d\.$`, note[0].Summary)
+	assert.Regexp(t, `^Context \d\.$`, note[0].Context)
+	for _, meta := range w.metas("docs/book.md") {
+		assert.Equal(t, "Chapter 0", meta.Title, "a document keeps a title of its own")
+		assert.Regexp(t, `^Summary \d\.$`, meta.Summary)
+	}
+
+	answer, err := w.store.Query(t.Context(), "docs", nil, `source == "docs/note.txt"`,
+		[]string{rows.Text, rows.TextSHA}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	require.NoError(t, err)
+	list, err := rows.Read(answer)
+	require.NoError(t, err)
+	assert.Equal(t, "The valve of the old pump was opened at noon.", list[0].Text, "the stored text is the document's")
+	assert.Equal(t, rows.TextHash(note[0].Context+"\n\n"+list[0].Text), list[0].TextSHA, "the context is embedded")
+
+	p, err := New(w.config)
+	require.NoError(t, err)
+	hits, err := p.Search(t.Context(), "old pump valve", SearchOptions{Limit: 1})
+	require.NoError(t, err)
+	require.Len(t, hits, 1)
+	assert.Equal(t, note[0], readMeta(hits[0].Meta))
+
+	requests := w.model.Stats().Requests
+	again, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 2, again.Unchanged)
+	assert.Equal(t, requests, w.model.Stats().Requests, "no work, no check, no call")
+}
+
+func TestWithoutEnrichmentNothingIsAsked(t *testing.T) {
+	w, s := newScribe(t)
+	w.write("book.md", sections(2))
+	_, err := w.run(func(c *Config) { c.Enrich.Summary, c.Enrich.Context = false, false })
+	require.NoError(t, err)
+	assert.Zero(t, s.total(t), "it has a title")
+	assert.Zero(t, w.model.Stats().ByPath[chatPath], "no question, no check of the chat model")
+}
+
+// Only what changed is asked about, and the rest of the rows stay.
+func TestChangedDocumentPaysForWhatChanged(t *testing.T) {
+	w, s := newScribe(t)
+	w.config.Enrich.Title, w.config.Enrich.Summary = false, false
+	w.write("book.md", sections(120))
+	_, err := w.run()
+	require.NoError(t, err)
+	require.Equal(t, 120, s.total(t))
+
+	w.write("book.md", strings.Replace(sections(120), "pump 300", "no pump", 1))
+	changed, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 123, s.total(t), "the chunk and its neighbours")
+	assert.Equal(t, 3, changed.Embedded)
+	w.requireComplete(1)
+
+	w.loseJournal()
+	w.write("book.md", strings.Replace(sections(120), "pump 300", "two pumps", 1))
+	changed, err = w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 126, s.total(t), "the answers to the rest are found in the rows")
+	assert.Equal(t, 3, changed.Embedded)
+	w.requireComplete(1)
+}
+
+// The stores are the truth: with the journal lost, nothing is asked again.
+func TestEnrichmentSurvivesALostJournal(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(10)
+	w.write("large.md", sections(700)) // in parts
+	_, err := w.run()
+	require.NoError(t, err)
+	ids, asked := w.requireComplete(11), s.total(t)
+	assert.Equal(t, 10+10+1+700, asked)
+	w.loseJournal()
+	again, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 11, again.Ingested)
+	assert.Zero(t, again.Embedded+again.ChatTokens)
+	assert.Equal(t, asked, s.total(t))
+	assert.Equal(t, ids, w.requireComplete(11), "the same ids")
+
+	third, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 11, third.Unchanged)
+}
+
+// A run that does not enrich leaves enriched documents as they are, with a
+// journal and without; one that has changed is ingested as it says.
+func TestRunWithoutEnrichmentUndoesNothing(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(5)
+	w.write("large.md", sections(700))
+	_, err := w.run()
+	require.NoError(t, err)
+	ids, asked := w.requireComplete(6), s.total(t)
+
+	without, err := w.run(plainly)
+	require.NoError(t, err)
+	assert.Equal(t, 6, without.Unchanged)
+
+	w.loseJournal()
+	without, err = w.run(plainly)
+	require.NoError(t, err)
+	assert.Equal(t, 6, without.Ingested)
+	assert.Zero(t, without.Embedded+without.Removed)
+	assert.Equal(t, ids, w.requireComplete(6))
+
+	again, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 6, again.Unchanged, "what was found is known to be enriched")
+
+	w.write("note003.txt", "Note 3 has changed.")
+	changed, err := w.run(plainly)
+	require.NoError(t, err)
+	assert.Equal(t, 1, changed.Ingested)
+	assert.Equal(t, []enrichedMeta{{}}, w.metas("docs/note003.txt"))
+	w.requireComplete(6)
+	back, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 1, back.Ingested)
+	assert.Equal(t, asked+2, s.total(t))
+	assert.NotEmpty(t, w.metas("docs/note003.txt")[0].Context)
+}
+
+// Another model, or something more to ask for, enriches again.
+func TestAnotherEnrichment(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(3)
+	_, err := w.run(func(c *Config) { c.Enrich.Context = false })
+	require.NoError(t, err)
+	require.Equal(t, 3, s.total(t))
+	more, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 3, more.Ingested)
+	assert.Equal(t, 6, s.total(t), "the contexts alone")
+	w.requireComplete(3)
+
+	other, err := w.run(func(c *Config) { c.Enrich.Model = "other" })
+	require.NoError(t, err)
+	assert.Equal(t, 3, other.Ingested)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for prompt, n := range s.asked {
+		assert.Equal(t, 2, n, prompt)
+	}
+}
+
+// A budget that is spent leaves the rest without enrichment, and says so; the
+// runs after it go on where it ended, and pay for nothing twice.
+func TestBudget(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(40)
+	w.write("large.md", sections(300))
+	first, err := w.run(within(8000))
+	require.NoError(t, err)
+	assert.Equal(t, 41, first.Ingested, "all are ingested")
+	assert.LessOrEqual(t, first.ChatTokens, 8000)
+	assert.Positive(t, first.ChatTokens)
+	assert.Positive(t, first.Unenriched)
+	marked := 0
+	for _, d := range w.reports {
+		if d.Unenriched {
+			marked++
+		}
+	}
+	assert.Equal(t, first.Unenriched, marked)
+	w.requireComplete(41)
+	asked := s.total(t)
+	assert.Less(t, asked, 381)
+
+	tiny, err := w.run(within(1))
+	require.NoError(t, err)
+	assert.Equal(t, first.Unenriched, tiny.Unenriched, "what waits is counted again")
+	assert.Zero(t, tiny.Embedded+tiny.ChatTokens+tiny.Removed, "and nothing is done over")
+	assert.Equal(t, asked, s.total(t))
+
+	without, err := w.run(plainly)
+	require.NoError(t, err)
+	assert.Equal(t, 41, without.Unchanged)
+
+	left := first.Unenriched
+	for run := 0; left > 0; run++ {
+		require.Less(t, run, 20, "each run goes on")
+		next, err := w.run(within(8000))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, next.Unenriched, left)
+		left = next.Unenriched
+		w.requireComplete(41)
+	}
+	assert.Equal(t, 40+40+1+300, s.total(t))
+	for _, row := range w.rows() {
+		meta := readMeta(row.Meta)
+		assert.NotEmpty(t, meta.Summary, row.Source)
+		assert.NotEmpty(t, meta.Context, row.Source)
+		assert.False(t, meta.Enrichment.Pending)
+	}
+	done, err := w.run(within(1))
+	require.NoError(t, err)
+	assert.Equal(t, 41, done.Unchanged)
+	assert.Zero(t, done.Unenriched)
+}
+
+// A journal that is lost while documents wait for their enrichment: they still
+// do.
+func TestPendingSurvivesALostJournal(t *testing.T) {
+	w, s := newScribe(t)
+	w.write("large.md", sections(300))
+	first, err := w.run(within(6000))
+	require.NoError(t, err)
+	require.Equal(t, 1, first.Unenriched)
+	asked := s.total(t)
+	w.loseJournal()
+	adopted, err := w.run(plainly)
+	require.NoError(t, err)
+	assert.Zero(t, adopted.Embedded)
+	rest, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 1, rest.Ingested)
+	assert.Equal(t, 301, s.total(t))
+	assert.Less(t, asked, 301)
+	w.requireComplete(1)
+}
+
+func TestBudgetCountsWhatTheServerDoesNot(t *testing.T) {
+	q := &question{prompt: strings.Repeat("word ", 100), tokens: 50}
+	says := func(usage openai.Usage) int {
+		return spentOn(q, openai.ChatCompletionResponse{
+			Choices: []openai.ChatCompletionChoice{{Message: openai.ChatCompletionMessage{Content: "some words"}}}, Usage: usage,
+		})
+	}
+	assert.Equal(t, 7, says(openai.Usage{PromptTokens: 3, CompletionTokens: 4}))
+	for _, usage := range []openai.Usage{{}, {PromptTokens: -5}} {
+		assert.Greater(t, says(usage), 100)
+		assert.Less(t, says(usage), 300)
+	}
+	assert.Equal(t, 1<<30, says(openai.Usage{TotalTokens: 1 << 62}))
+}
+
+func TestBudgetWaitsForWhatMayCostLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(100)
+		require.True(t, b.take(80))
+		got := make(chan bool)
+		go func() { got <- b.take(30) }()
+		synctest.Wait()
+		b.settle(80, 50)
+		assert.True(t, <-got)
+		go func() { got <- b.take(30) }()
+		synctest.Wait()
+		b.settle(30, 30)
+		assert.False(t, <-got, "80 are spent")
+		assert.True(t, b.spentUp())
+		assert.False(t, b.take(1), "spent is spent")
+		assert.Equal(t, 80, b.total())
+		assert.True(t, newBudget(0).take(1<<40))
+	})
+}
+
+// The chat model fails in the middle: five doomed calls, and the next run pays
+// for nothing twice.
+func TestChatFailsInTheMiddle(t *testing.T) {
+	for name, fault := range map[string]llmtest.Fault{
+		"500": llmtest.Status(500), "dropped": llmtest.Drop(), "no choices": llmtest.Answer(200, `{"choices":[]}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := newScribe(t)
+			w.corpus(30)
+			rule := llmtest.From(12, fault)
+			w.model.Script(rule)
+			summary, err := w.run()
+			stop := stopOf(t, err)
+			assert.Equal(t, StopDeferred, stop.Kind)
+			assert.Equal(t, "llm", stop.Upstream)
+			assert.WithinDuration(t, time.Now().Add(time.Minute), stop.RetryAt, 10*time.Second)
+			assert.LessOrEqual(t, w.model.Stats().Requests-11, 5)
+			assert.Positive(t, summary.Deferred)
+			assert.Zero(t, summary.DeadLetters)
+			asked := s.total(t)
+			assert.Positive(t, asked)
+
+			w.model.Script()
+			rest, err := w.run()
+			require.NoError(t, err)
+			assert.Equal(t, 30, summary.Ingested+rest.Ingested)
+			assert.Equal(t, 60, s.total(t))
+			w.requireComplete(30)
+		})
+	}
+}
+
+func TestChatModelIsCheckedBeforeTheFirstQuestion(t *testing.T) {
+	for status, want := range map[int]StopKind{
+		http.StatusUnauthorized: StopDenied, http.StatusNotFound: StopConfiguration,
+		http.StatusBadRequest: StopConfiguration, http.StatusInternalServerError: StopDeferred,
+	} {
+		w, s := newScribe(t)
+		w.corpus(20)
+		w.model.Script(llmtest.Rule{Path: chatPath, Fault: llmtest.Status(status)})
+		summary, err := w.run()
+		stop := stopOf(t, err)
+		assert.Equal(t, want, stop.Kind, status)
+		assert.Contains(t, stop.Error(), `chat model "scribe"`)
+		assert.Equal(t, 20, summary.Deferred)
+		assert.Equal(t, 1, w.model.Stats().ByPath[chatPath])
+		assert.Equal(t, 1, w.model.Stats().Texts, "nothing was paid for but the check of the embedding model")
+		assert.Zero(t, s.total(t))
+	}
+}
+
+func TestChatRateLimit(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(5)
+	w.model.Script(llmtest.Rule{Path: chatPath, First: 2, Last: 4, Fault: llmtest.Fault{
+		Status: 429, Header: http.Header{"Retry-After-Ms": {"5"}},
+	}})
+	summary, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 5, summary.Ingested)
+	assert.Equal(t, 10, s.total(t))
+
+	w.write("more.txt", "One more.")
+	w.model.Script(llmtest.Rule{Path: chatPath, Fault: llmtest.RateLimit("3600")})
+	_, err = w.run()
+	stop := stopOf(t, err)
+	assert.Equal(t, StopDeferred, stop.Kind)
+	assert.WithinDuration(t, time.Now().Add(time.Hour), stop.RetryAt, time.Minute)
+}
+
+// One text that the chat model cannot stand leaves its document without the
+// field. The breaker stays closed, and it is not asked about again.
+func TestChatPoison(t *testing.T) {
+	for name, row := range map[string]struct {
+		fault  llmtest.Fault
+		doomed int
+	}{
+		"500": {llmtest.Status(500), 2 * doubts}, "400": {llmtest.Status(400), 2},
+		"no choices": {llmtest.Answer(200, `{"choices":[]}`), 2 * doubts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := newScribe(t)
+			w.corpus(20)
+			w.write("poison.txt", "This one holds arsenic in it.")
+			w.model.Script(llmtest.Rule{Path: chatPath, Text: "arsenic", Fault: row.fault})
+			summary, err := w.run()
+			require.NoError(t, err)
+			assert.Equal(t, 21, summary.Ingested)
+			assert.Equal(t, 2, summary.Unanswered)
+			assert.Equal(t, 2, w.reports["docs/poison.txt"].Unanswered)
+			assert.Zero(t, w.config.LLMGuard.Breaker.Snapshot().Opened)
+			poison := w.metas("docs/poison.txt")[0]
+			assert.Empty(t, poison.Title+poison.Summary+poison.Context)
+			w.requireComplete(21)
+			again, err := w.run()
+			require.NoError(t, err)
+			assert.Equal(t, 21, again.Unchanged)
+		})
+	}
+}
+
+// A text that only takes too long is asked about again by the next run.
+func TestChatIsSlowOnOneText(t *testing.T) {
+	w, _ := newScribe(t)
+	w.config.Enrich.Client = w.chat(llm.Config{Timeout: 100 * time.Millisecond})
+	w.corpus(3)
+	w.write("slow.txt", "This one holds arsenic in it.")
+	w.model.Script(llmtest.Rule{Path: chatPath, Text: "arsenic", Fault: llmtest.Hang()})
+	summary, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 4, summary.Ingested)
+	assert.Equal(t, 1, summary.Unenriched)
+	w.model.Script()
+	again, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 1, again.Ingested)
+	assert.NotEmpty(t, w.metas("docs/slow.txt")[0].Context)
+	w.requireComplete(4)
+}
+
+// Answers that lie or are garbage leave the field out or are cut to size; no
+// document fails for it, and none is asked about again.
+func TestGarbageAnswers(t *testing.T) {
+	long := strings.Repeat("many words ", 100_000)
+	for name, row := range map[string]struct {
+		answer  string
+		want    enrichedMeta
+		useless int
+	}{
+		"empty":              {"  \n", enrichedMeta{}, 2},
+		"dots":               {"…", enrichedMeta{}, 2},
+		"broken JSON":        {`{"title": "A`, enrichedMeta{Context: `{"title": "A`}, 1},
+		"1 MB":               {long, enrichedMeta{}, 2},
+		"plain text":         {"It is about valves.", enrichedMeta{Summary: "It is about valves.", Context: "It is about valves."}, 0},
+		"control characters": {"It\x1b[31m is\x00 \u202eabout\nvalves.", enrichedMeta{Summary: "It [31m is about valves.", Context: "It [31m is about valves."}, 0},
+		"thoughts":           {"<think>hm {}</think> {\"summary\": \"Valves.\"}", enrichedMeta{Summary: "Valves.", Context: `{"summary": "Valves.`}, 0},
+		"other fields":       {`{"titel": "x", "summary": 3}`, enrichedMeta{Context: `{"titel": "x", "summary": 3`}, 1},
+		"too long": {
+			strings.Repeat("word ", 1000),
+			enrichedMeta{Summary: strings.TrimSpace(strings.Repeat("word ", 160)), Context: strings.TrimSpace(strings.Repeat("word ", 80))}, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := newScribe(t)
+			s.answer = func(string, int) string { return row.answer }
+			w.write("a.txt", "A valve was opened.")
+			summary, err := w.run()
+			require.NoError(t, err)
+			assert.Equal(t, 1, summary.Ingested)
+			assert.Equal(t, row.useless, summary.Unanswered)
+			got := w.metas("docs/a.txt")[0]
+			got.Enrichment = receipt{}
+			if !strings.HasPrefix(row.want.Context, "{") { // a sentence is not looked into
+				assert.Equal(t, row.want, got)
+			}
+			w.requireComplete(1)
+
+			require.NoError(t, w.config.Journal.Forget(t.Context(), "test", "docs/a.txt"))
+			_, err = w.run()
+			require.NoError(t, err)
+			assert.Equal(t, 2, s.total(t), "garbage is paid for once, too")
+		})
+	}
+}
+
+// An answer that was cut off is none.
+func TestTruncatedAnswer(t *testing.T) {
+	w, _ := newScribe(t)
+	w.write("a.txt", "A valve was opened.")
+	body, err := json.Marshal(openai.ChatCompletionResponse{Choices: []openai.ChatCompletionChoice{{
+		FinishReason: openai.FinishReasonLength, Message: openai.ChatCompletionMessage{Content: "It goes on and"},
+	}}})
+	require.NoError(t, err)
+	w.model.Script(llmtest.Rule{Path: chatPath, Fault: llmtest.Answer(200, string(body))})
+	summary, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 1, summary.Ingested)
+	assert.Equal(t, 2, summary.Unanswered)
+	assert.Positive(t, summary.ChatTokens, "estimated: the server does not say")
+}
+
+// A context that the embedding model does not take is dropped, not the document.
+func TestContextThatCannotBeEmbedded(t *testing.T) {
+	w, s := newScribe(t)
+	s.answer = func(prompt string, n int) string {
+		if strings.Contains(prompt, "valve 13 ") {
+			return "This is arsenic."
+		}
+		return fmt.Sprintf("Answer %d", n)
+	}
+	w.corpus(10)
+	w.model.Script(llmtest.Rule{Path: "/v1/embeddings", Text: "arsenic", Fault: llmtest.Status(400)})
+	for range 2 {
+		summary, err := w.run()
+		require.NoError(t, err)
+		assert.Equal(t, 10, summary.Ingested)
+		assert.Empty(t, w.metas("docs/note001.txt")[0].Context)
+		assert.NotEmpty(t, w.metas("docs/note002.txt")[0].Context)
+		w.requireComplete(10)
+		w.loseJournal()
+	}
+}
+
+// Equal texts are asked about once, whichever documents they are in.
+func TestEqualTextsAreAskedAboutOnce(t *testing.T) {
+	w, s := newScribe(t)
+	for i := range 50 {
+		w.write(fmt.Sprintf("copy%02d.txt", i), "The same words in every file.")
+	}
+	summary, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 50, summary.Ingested)
+	assert.Equal(t, 2, s.total(t))
+}
+
+// Calls in flight when the run is interrupted are kept.
+func TestInterruptKeepsAnswers(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(40)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s.answer = func(_ string, n int) string {
+		if n == 20 {
+			cancel(errors.New("enough"))
+		}
+		return fmt.Sprintf("Answer %d", n)
+	}
+	p, err := New(w.config)
+	require.NoError(t, err)
+	w.reports = map[string]Document{}
+	_, err = p.Run(ctx, w.documents())
+	assert.Equal(t, StopInterrupted, stopOf(t, err).Kind)
+	_, err = w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 80, s.total(t))
+	w.requireComplete(40)
+}
+
+func TestEnrichmentConfig(t *testing.T) {
+	w, _ := newScribe(t)
+	for field, change := range map[string]func(*Config){
+		"Enrich.Client": func(c *Config) { c.Enrich.Client = nil },
+		"Enrich.Model":  func(c *Config) { c.Enrich.Model = "" },
+		"Enrich.Budget": func(c *Config) { c.Enrich.Budget = -1 },
+		"Meta":          func(c *Config) { c.Meta = map[string]string{"summary": "mine"} },
+	} {
+		config := w.config
+		change(&config)
+		_, err := New(config)
+		var wrong *ConfigError
+		require.ErrorAs(t, err, &wrong)
+		assert.Equal(t, field, wrong.Field)
+		config.Enrich = Enrichment{}
+		_, err = New(config)
+		assert.NoError(t, err, "without enrichment it is nobody's business")
+	}
+}
+
+func TestChatRequestForModelsThatThink(t *testing.T) {
+	usual := chatRequest("gpt-4o-mini", "p", 100)
+	assert.Equal(t, 100, usual.MaxTokens)
+	assert.Positive(t, usual.Temperature)
+	thinks := chatRequest("o3-mini", "p", 100)
+	assert.Equal(t, 800, thinks.MaxCompletionTokens)
+	assert.NoError(t, openai.NewReasoningValidator().Validate(thinks))
+}
+
+func TestQuestionsAreBounded(t *testing.T) {
+	w, _ := newScribe(t)
+	p, err := New(w.config)
+	require.NoError(t, err)
+	r := newRun(t.Context(), p)
+	defer r.cancel(nil)
+	d := newDocument("docs/huge.jsonl", "")
+	d.more = newEnriched()
+	d.more.head = strings.Repeat("é", aboutBytes/2)
+	row := &pending{before: strings.Repeat("b", beforeBytes), after: strings.Repeat("a", afterBytes)}
+	row.Text, row.Heading = strings.Repeat("t", 8192), strings.Repeat("h", 2048)
+	assert.Less(t, len(r.enrich.aboutChunk(d, row).prompt), placeBytes+beforeBytes+afterBytes+8192+2048+500)
+	about := r.enrich.aboutDocument(d)
+	assert.Less(t, len(about.prompt), aboutBytes+500)
+	last := &pending{}
+	last.Ordinal = contextChunks
+	assert.Empty(t, r.enrich.questions([]*part{{doc: d, rows: []*pending{last}}}), "the first chunks alone")
+}
+
+func TestFrontAndBackKeepRunes(t *testing.T) {
+	for limit := range 8 {
+		assert.Equal(t, strings.Repeat("é", limit/2), front("ééé", min(limit, 6)))
+		assert.Equal(t, strings.Repeat("é", min(limit, 6)/2), back("ééé", limit))
+	}
+	assert.Equal(t, "", sentence("\xff\x00", 10))
+	assert.Equal(t, "one", sentence(`"one two"`, 6))
+}
+
+// A breaker that is open from the start: nothing is asked.
+func TestChatUnderAnOpenBreaker(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(3)
+	_, err := w.run()
+	require.NoError(t, err)
+	w.write("new.txt", "A new note.")
+	asked := s.total(t)
+	p, err := New(w.config)
+	require.NoError(t, err)
+	w.config.LLMGuard.Breaker.ForceOpen("test")
+	_, err = p.Run(t.Context(), w.documents())
+	stop := stopOf(t, err)
+	require.ErrorIs(t, stop, resilience.ErrOpen)
+	assert.Equal(t, asked, s.total(t))
+}
