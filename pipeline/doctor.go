@@ -16,8 +16,9 @@ type Finding struct {
 }
 
 // Doctor reaches each upstream once and says what is wrong. It writes nothing.
+// The chat model is asked only where there is enrichment.
 func (p *Pipeline) Doctor(ctx context.Context) []Finding {
-	return []Finding{
+	findings := []Finding{
 		p.examine(ctx, upstreamS3, func(c *check) (string, error) {
 			return fmt.Sprintf("bucket %q is there", p.Bucket), c.bucket()
 		}),
@@ -33,6 +34,12 @@ func (p *Pipeline) Doctor(ctx context.Context) []Finding {
 			return fmt.Sprintf("model %q answers with %d dimensions", p.Model, dims), err
 		}),
 	}
+	if !p.Enrich.on() {
+		return findings
+	}
+	return append(findings, p.examine(ctx, upstreamLLM, func(c *check) (string, error) {
+		return fmt.Sprintf("chat model %q answers", p.Enrich.Model), c.run.enrich.chat.ready()
+	}))
 }
 
 func (p *Pipeline) examine(ctx context.Context, up upstream, look func(*check) (string, error)) Finding {

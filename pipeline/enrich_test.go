@@ -454,18 +454,14 @@ func TestChatRateLimit(t *testing.T) {
 // One text that the chat model cannot stand leaves its document without the
 // field. The breaker stays closed, and it is not asked about again.
 func TestChatPoison(t *testing.T) {
-	for name, row := range map[string]struct {
-		fault  llmtest.Fault
-		doomed int
-	}{
-		"500": {llmtest.Status(500), 2 * doubts}, "400": {llmtest.Status(400), 2},
-		"no choices": {llmtest.Answer(200, `{"choices":[]}`), 2 * doubts},
+	for name, fault := range map[string]llmtest.Fault{
+		"500": llmtest.Status(500), "400": llmtest.Status(400), "no choices": llmtest.Answer(200, `{"choices":[]}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newScribe(t)
 			w.corpus(20)
 			w.write("poison.txt", "This one holds arsenic in it.")
-			w.model.Script(llmtest.Rule{Path: chatPath, Text: "arsenic", Fault: row.fault})
+			w.model.Script(llmtest.Rule{Path: chatPath, Text: "arsenic", Fault: fault})
 			summary, err := w.run()
 			require.NoError(t, err)
 			assert.Equal(t, 21, summary.Ingested)
@@ -512,15 +508,16 @@ func TestGarbageAnswers(t *testing.T) {
 	}{
 		"empty":              {"  \n", enrichedMeta{}, 2},
 		"dots":               {"…", enrichedMeta{}, 2},
-		"broken JSON":        {`{"title": "A`, enrichedMeta{Context: `{"title": "A`}, 1},
+		"broken JSON":        {`{"title": "A`, enrichedMeta{}, 2},
 		"1 MB":               {long, enrichedMeta{}, 2},
 		"plain text":         {"It is about valves.", enrichedMeta{Summary: "It is about valves.", Context: "It is about valves."}, 0},
 		"control characters": {"It\x1b[31m is\x00 \u202eabout\nvalves.", enrichedMeta{Summary: "It [31m is about valves.", Context: "It [31m is about valves."}, 0},
-		"thoughts":           {"<think>hm {}</think> {\"summary\": \"Valves.\"}", enrichedMeta{Summary: "Valves.", Context: `{"summary": "Valves.`}, 0},
-		"other fields":       {`{"titel": "x", "summary": 3}`, enrichedMeta{Context: `{"titel": "x", "summary": 3`}, 1},
+		"thoughts":           {"<think>hm {}</think> {\"summary\": \"Valves.\"}", enrichedMeta{Summary: "Valves.", Context: "Valves."}, 0},
+		"other fields":       {`{"titel": "x", "summary": 3}`, enrichedMeta{}, 2},
 		"too long": {
 			strings.Repeat("word ", 1000),
-			enrichedMeta{Summary: strings.TrimSpace(strings.Repeat("word ", 160)), Context: strings.TrimSpace(strings.Repeat("word ", 80))}, 0,
+			enrichedMeta{Summary: strings.TrimSpace(strings.Repeat("word ", 160)), Context: strings.TrimSpace(strings.Repeat("word ", 80))},
+			0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -533,9 +530,7 @@ func TestGarbageAnswers(t *testing.T) {
 			assert.Equal(t, row.useless, summary.Unanswered)
 			got := w.metas("docs/a.txt")[0]
 			got.Enrichment = receipt{}
-			if !strings.HasPrefix(row.want.Context, "{") { // a sentence is not looked into
-				assert.Equal(t, row.want, got)
-			}
+			assert.Equal(t, row.want, got)
 			w.requireComplete(1)
 
 			require.NoError(t, w.config.Journal.Forget(t.Context(), "test", "docs/a.txt"))

@@ -204,8 +204,15 @@ func parseContext(answer reply) string {
 	if answer.cut {
 		return ""
 	}
-	text := answer.content()
-	text = strings.TrimSuffix(strings.TrimPrefix(text, "```"), "```")
+	text := strings.TrimSpace(strings.Trim(answer.content(), "`"))
+	if strings.HasPrefix(text, "{") { // nobody asked for JSON, but some always speak it
+		var only map[string]string
+		if json.Unmarshal([]byte(text), &only) != nil || len(only) != 1 {
+			return ""
+		}
+		for _, text = range only {
+		}
+	}
 	return sentence(text, contextBytes)
 }
 

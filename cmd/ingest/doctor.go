@@ -39,6 +39,9 @@ func (doctorCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	if err := a.enrichment(&config); err != nil {
+		return err
+	}
 	p, err := pipeline.New(config)
 	if err != nil {
 		return configuration(err)

@@ -50,6 +50,12 @@ type Settings struct {
 	EmbeddingModel string `group:"model" default:"text-embedding-3-small" env:"PENSTOCK_EMBEDDING_MODEL" placeholder:"NAME" help:"Embedding model of the server (${default})."`
 	Dimensions     int    `group:"model" env:"PENSTOCK_DIMENSIONS" placeholder:"N" help:"Dimensions to ask for. Default: what the model gives."`
 
+	Enrich       string `group:"enrichment" env:"PENSTOCK_ENRICH" placeholder:"KINDS" help:"Have a chat model add to documents: title, summary, context, commas between. Default: nothing."`
+	EnrichModel  string `group:"enrichment" env:"PENSTOCK_ENRICH_MODEL" placeholder:"NAME" help:"Chat model for that."`
+	EnrichBudget int    `group:"enrichment" env:"PENSTOCK_ENRICH_BUDGET" placeholder:"TOKENS" help:"Most tokens, prompts and answers together, that a run may spend on it. Default: no limit."`
+	ChatBaseURL  string `name:"chat-base-url" group:"enrichment" env:"PENSTOCK_CHAT_BASE_URL" placeholder:"URL" help:"OpenAI-compatible server of the chat model. Default: --llm-base-url."`
+	ChatAPIKey   string `name:"chat-api-key" group:"enrichment" env:"PENSTOCK_CHAT_API_KEY" secret:"" placeholder:"SECRET" help:"Its key; better in the environment. Default: --llm-api-key."`
+
 	Timeout  time.Duration `default:"60s" env:"PENSTOCK_TIMEOUT" help:"Longest time for one call to an upstream (${default})."`
 	CACert   string        `name:"ca-cert" env:"PENSTOCK_CA_CERT" placeholder:"FILE" help:"Certificates (PEM) to trust instead of the system's."`
 	LogLevel string        `default:"warn" enum:"debug,info,warn,error" env:"PENSTOCK_LOG_LEVEL" help:"debug, info, warn or error (${default})."`

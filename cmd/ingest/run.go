@@ -33,7 +33,7 @@ type IngestFlags struct {
 	Meta         map[string]string `env:"PENSTOCK_META" placeholder:"KEY=VALUE" help:"Keep on each chunk; 'search --where' can ask for it."`
 	ChunkFlags   `embed:""`
 	MaxPause     time.Duration `default:"30s" env:"PENSTOCK_MAX_PAUSE" help:"Longest rate limit to wait out (${default})."`
-	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Most requests a second to the embedding model. Default: as many as it takes."`
+	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Most requests a second to the models. Default: as many as they take."`
 	AllowPrivate bool          `env:"PENSTOCK_ALLOW_PRIVATE" help:"Read http(s):// addresses of private networks and this machine too."`
 	MaxDownload  int64         `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" help:"Largest document from an http(s):// address. Default: 1 GB."`
 	Strict       bool          `env:"PENSTOCK_STRICT" help:"Exit with 65 for old dead letters as well."`
@@ -129,6 +129,9 @@ func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Co
 		config.Collection, config.Destination = a.settings.Collection, a.destination()
 	} else {
 		config, err = a.upstreams(ctx)
+	}
+	if err == nil {
+		err = a.enrichment(&config)
 	}
 	if err != nil {
 		return config, err
@@ -281,6 +284,17 @@ func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
 		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged, s.DeadLetters, s.Deferred)
 	if s.KnownDeadLetters > 0 {
 		line("%d dead letters from before have not changed; 'ingest status' lists them, 'ingest retry' tries them again", s.KnownDeadLetters)
+	}
+	writeEnrichment(line, s)
+}
+
+// writeEnrichment says what the chat model took, and what is still to come.
+func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) {
+	if s.ChatTokens > 0 {
+		line("%d tokens spent on enrichment, %d answers were of no use", s.ChatTokens, s.Unanswered)
+	}
+	if s.Unenriched > 0 {
+		line("%d documents are stored without all of their enrichment: the budget is spent; a run with --enrich completes them", s.Unenriched)
 	}
 }
 

@@ -28,7 +28,7 @@ const awsItself = "aws"
 // declareOperations makes the durations of the calls that the command makes
 // exist from the first scrape on.
 func declareOperations() {
-	metrics.DeclareOperations("llm", "create_embeddings")
+	metrics.DeclareOperations("llm", "create_embeddings", "create_chat_completion")
 	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2", "delete_objects", "create_bucket")
 	metrics.DeclareOperations("milvus", "has_collection", "describe_collection", "query", "upsert", "delete", "search")
 }
