@@ -26,7 +26,8 @@ const (
 	beforeBytes = 800  // of the chunk before
 	afterBytes  = 400  // of the chunk after
 
-	aboutTokens   = 300
+	titleTokens   = 60
+	summaryTokens = 240
 	contextTokens = 120
 )
 
@@ -72,17 +73,20 @@ func (q question) keyed(model, kind string) question {
 func (e *enricher) aboutDocument(d *document) question {
 	title, summary := e.run.Enrich.Title && !d.more.titled, e.run.Enrich.Summary
 	var wanted []string
+	tokens := 0
 	if title {
+		tokens += titleTokens
 		wanted = append(wanted, `"title" (at most 12 words)`)
 	}
 	if summary {
+		tokens += summaryTokens
 		wanted = append(wanted, `"summary" (two or three sentences, at most 60 words)`)
 	}
 	if len(wanted) == 0 {
 		return question{doc: d}
 	}
 	return question{
-		doc: d, tokens: aboutTokens,
+		doc: d, tokens: tokens,
 		prompt: "<document>\n" + d.more.head + "\n</document>\n\nDescribe the document. Answer with one JSON object and nothing else. Its fields are texts: " +
 			strings.Join(wanted, " and ") + ".",
 		read: func(answer reply) string { return parseDescription(answer, title, summary).encode() },

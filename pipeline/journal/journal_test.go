@@ -241,6 +241,7 @@ func TestOldLayoutIsMigrated(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, Document{ID: "a", SHA: "s", Policy: "p", Chunks: 3, At: time.Unix(0, 0).UTC()}, d)
 	d.Location, d.Version, d.Parser = "/srv/a", `"tag"/1`, "markdown"
+	d.Plain, d.Pending = "q", true
 	require.NoError(t, j.Complete(t.Context(), "d", d))
 	problems, err := j.Problems(t.Context(), "d", "", 0)
 	require.NoError(t, err)
@@ -251,6 +252,33 @@ func TestOldLayoutIsMigrated(t *testing.T) {
 	require.NoError(t, err)
 	d.Location = "/mnt/a"
 	assert.Equal(t, []Document{d}, documents)
+}
+
+// A document whose rows are being replaced stays listed, and counts as changed.
+func TestReopen(t *testing.T) {
+	j, _ := fresh(t)
+	a := Document{ID: "a", SHA: "s", Policy: "p", Plain: "q", Chunks: 3, At: noon, Location: "/srv/a"}
+	b := Document{ID: "b", SHA: "s", Policy: "p", At: noon}
+	require.NoError(t, j.Complete(t.Context(), "d", a, b))
+	require.NoError(t, j.Reopen(t.Context(), "d", "a", "unknown"))
+	documents, err := j.Documents(t.Context(), "d", "", 0)
+	require.NoError(t, err)
+	a.Policy, a.Plain = "", ""
+	assert.Equal(t, []Document{a, b}, documents)
+}
+
+func TestAnswersAreKept(t *testing.T) {
+	j, folder := fresh(t)
+	require.NoError(t, j.KeepAnswers(t.Context(), map[string]string{"k": "said", "useless": ""}))
+	require.NoError(t, j.KeepAnswers(t.Context(), map[string]string{"k": "said again"}))
+	found, err := j.Answers(t.Context(), "k", "useless", "never")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"k": "said again", "useless": ""}, found)
+
+	require.NoError(t, j.Close())
+	_, err = j.Answers(t.Context(), "k")
+	require.ErrorContains(t, err, folder)
+	require.Error(t, j.KeepAnswers(t.Context(), map[string]string{"k": ""}))
 }
 
 // A journal that speaks of another collection than the one that is there is of
