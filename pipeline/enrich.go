@@ -116,7 +116,6 @@ type enriched struct {
 	parts       sync.WaitGroup
 	seeding     chan struct{} // closed when the answers in its rows are in the journal; nil before
 	paid        []hash        // rows that hold answers
-	contexts    int           // rows that were given one
 	pending     bool          // something is still to be asked
 	tokens      int
 	unanswered  int

@@ -636,7 +636,7 @@ func TestEnrichmentConfig(t *testing.T) {
 
 func TestChatRequestForModelsThatThink(t *testing.T) {
 	usual := chatRequest("gpt-4o-mini", "p", 100)
-	assert.Equal(t, 100, usual.MaxTokens)
+	assert.Zero(t, usual.MaxCompletionTokens)
 	assert.Positive(t, usual.Temperature)
 	thinks := chatRequest("o3-mini", "p", 100)
 	assert.Equal(t, 800, thinks.MaxCompletionTokens)

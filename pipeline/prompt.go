@@ -123,15 +123,20 @@ const thinking = 8
 // that get what they take.
 func chatRequest(model, prompt string, tokens int) openai.ChatCompletionRequest {
 	request := openai.ChatCompletionRequest{
-		Model: model, MaxTokens: tokens, Temperature: math.SmallestNonzeroFloat32, // the SDK leaves a zero out
+		Model: model,
 		Messages: []openai.ChatCompletionMessage{
 			{Role: openai.ChatMessageRoleSystem, Content: systemPrompt},
 			{Role: openai.ChatMessageRoleUser, Content: prompt},
 		},
 	}
-	if openai.NewReasoningValidator().Validate(request) != nil {
-		request.MaxTokens, request.MaxCompletionTokens, request.Temperature = 0, thinking*tokens, 0
+	usual := request
+	usual.Temperature = math.SmallestNonzeroFloat32 // the SDK leaves a zero out
+	//lint:ignore SA1019 servers other than OpenAI's know no other name
+	usual.MaxTokens = tokens
+	if openai.NewReasoningValidator().Validate(usual) == nil {
+		return usual
 	}
+	request.MaxCompletionTokens = thinking * tokens
 	return request
 }
 
