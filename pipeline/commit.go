@@ -239,8 +239,7 @@ func (r *run) withoutContext(w writing) bool {
 func (r *run) reopen(list []writing) {
 	var ids []string
 	for _, w := range list {
-		if w.doc.recorded && w.doc.failure() == nil {
-			w.doc.recorded = false
+		if w.doc.failure() == nil && w.doc.unrecord() {
 			ids = append(ids, w.doc.id)
 		}
 	}
@@ -250,6 +249,15 @@ func (r *run) reopen(list []writing) {
 	if err := r.Journal.Reopen(context.WithoutCancel(r.ctx), r.Destination, ids...); err != nil {
 		r.fault(err)
 	}
+}
+
+// unrecord reports, once, whether the journal calls the document complete.
+func (d *document) unrecord() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	recorded := d.recorded
+	d.recorded = false
+	return recorded
 }
 
 // reuse reads back the vectors of rows with the same text. A read that fails

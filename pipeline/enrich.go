@@ -306,7 +306,7 @@ func (d *document) answered(q *question) {
 
 // begin decides how the document is enriched, once the questions about its
 // beginning are answered. One that got nothing, since the budget is spent, stays
-// as it would be without enrichment.
+// as it is, or else is as it would be without enrichment.
 func (d *document) begin(questions []*question, spent bool) {
 	got, over := 0, 0
 	for _, q := range questions {
@@ -320,9 +320,24 @@ func (d *document) begin(questions []*question, spent bool) {
 	}
 	d.more.description = readDescription(d.more.about.text)
 	if d.more.asPlain = spent && got == 0 && over > 0; d.more.asPlain {
-		d.policy = d.plain
+		d.stay()
 	}
 	close(d.more.begun)
+}
+
+// stay leaves the document as the store holds it, where it does, and else makes
+// it plain.
+func (d *document) stay() {
+	d.policy = d.plain
+	if d.before == "" {
+		return
+	}
+	d.adopted, d.policy = true, d.before
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id := range d.existing {
+		d.existing[id] = false
+	}
 }
 
 // complete gives the rows of a part what was answered, and seals them. The
@@ -390,7 +405,12 @@ func (e *enricher) tokens(text string) int {
 	return chunk.EstimateTokens(text)
 }
 
+// pendingEnrichment reports whether enrichment of what is stored is still to
+// come.
 func (d *document) pendingEnrichment() bool {
+	if d.adopted {
+		return d.pending
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.more != nil && d.more.pending
@@ -493,7 +513,7 @@ func (d *document) record(at time.Time) journal.Document {
 		Location: d.location, Version: d.version, Parser: d.parser,
 	}
 	if d.policy != d.plain {
-		done.Plain, done.Pending = d.plain, d.pending || d.pendingEnrichment()
+		done.Plain, done.Pending = d.plain, d.pendingEnrichment()
 	}
 	return done
 }

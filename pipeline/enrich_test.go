@@ -325,6 +325,50 @@ func TestBudget(t *testing.T) {
 	assert.Zero(t, done.Unenriched)
 }
 
+// A run with another model and no budget leaves what is enriched as it is.
+func TestAnotherModelWithoutBudgetUndoesNothing(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(20)
+	w.write("large.md", sections(300))
+	_, err := w.run()
+	require.NoError(t, err)
+	ids, asked := w.requireComplete(21), s.total(t)
+	other := func(c *Config) { c.Enrich.Model, c.Enrich.Budget = "other", 1 }
+	for range 2 {
+		summary, err := w.run(other)
+		require.NoError(t, err)
+		assert.Equal(t, 21, summary.Unenriched)
+		assert.Equal(t, ids, w.requireComplete(21))
+	}
+	again, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 21, again.Unchanged, "and known to be enriched by the first")
+	assert.Equal(t, asked, s.total(t))
+}
+
+// A process is killed when documents are enriched and their plain rows not
+// deleted yet; the run after it, which enriches nothing, mends them.
+func TestKilledBetweenPlainAndEnriched(t *testing.T) {
+	for calls := range int64(3) {
+		w, _ := newScribe(t)
+		for i := range 10 {
+			w.write(fmt.Sprintf("book%d.md", i), fmt.Sprintf("# Book %d\n\n", i)+sections(3))
+		}
+		_, err := w.run(plainly)
+		require.NoError(t, err)
+		dying := &crashing{Store: w.store}
+		dying.left.Store(calls)
+		_, err = w.run(func(c *Config) { c.Vectors = dying })
+		require.Error(t, err)
+		_, err = w.run(plainly)
+		require.NoError(t, err)
+		w.requireComplete(10)
+		again, err := w.run(plainly)
+		require.NoError(t, err)
+		assert.Equal(t, 10, again.Unchanged)
+	}
+}
+
 // A journal that is lost while documents wait for their enrichment: they still
 // do.
 func TestPendingSurvivesALostJournal(t *testing.T) {

@@ -39,9 +39,10 @@ type document struct {
 	rich     string // and with that of this run
 	parser   string // its name
 	stage    string
-	recorded bool // the journal calls it complete, in this version or another
-	unlisted bool // its failure is reported and not kept in the journal
-	found    bool // a deletion has found something of it
+	recorded bool   // the journal calls it complete, in this version or another
+	before   string // the policy by which the journal knows this content, but for its enrichment; empty for none
+	unlisted bool   // its failure is reported and not kept in the journal
+	found    bool   // a deletion has found something of it
 
 	chunks, tokens, embedded, removed int
 
@@ -361,6 +362,9 @@ func (r *run) known(d *document, in parse.Input) error {
 		return errUnchanged
 	}
 	d.recorded = ok
+	if ok && done.SHA == d.sha && cmp.Or(done.Plain, done.Policy) == d.plain {
+		d.before, d.pending = done.Policy, done.Pending
+	}
 	return r.deadBefore(d)
 }
 
@@ -372,7 +376,7 @@ func (r *run) deadBefore(d *document) error {
 	switch {
 	case err != nil:
 		return r.journalFault(err)
-	case ok && p.Status == journal.DeadLetter && p.SHA == d.sha && (p.Policy == d.policy || p.Policy == d.plain):
+	case ok && p.Status == journal.DeadLetter && p.SHA == d.sha && p.Policy == d.plain:
 		return errKnown
 	}
 	return nil

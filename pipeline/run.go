@@ -382,7 +382,7 @@ func (r *run) settle(d *document, err error) {
 
 func (r *run) keepProblem(d *document, status journal.Status, report Document) {
 	err := r.Journal.Fail(context.WithoutCancel(r.ctx), r.Destination, journal.Problem{
-		ID: d.id, SHA: d.sha, Policy: d.policy, Status: status,
+		ID: d.id, SHA: d.sha, Policy: d.plain, Status: status,
 		Stage: report.Stage, Kind: report.Kind, Reason: report.Reason, At: time.Now(), Location: d.location,
 	})
 	if err != nil {

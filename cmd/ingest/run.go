@@ -294,7 +294,7 @@ func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) 
 		line("%d tokens spent on enrichment, %d answers were of no use", s.ChatTokens, s.Unanswered)
 	}
 	if s.Unenriched > 0 {
-		line("%d documents are stored without all of their enrichment: the budget is spent; a run with --enrich completes them", s.Unenriched)
+		line("%d documents are stored without all of their enrichment (no budget was left, or no answer came in time); a run with --enrich goes on", s.Unenriched)
 	}
 }
 
