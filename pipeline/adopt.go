@@ -54,6 +54,14 @@ func (r *run) adopt(found map[*document]*versions) error {
 	return nil
 }
 
+// result is how a document came out that is complete.
+func (d *document) result() Result {
+	if d.adopted && d.before != "" {
+		return Unchanged // for want of a budget
+	}
+	return Ingested
+}
+
 func (d *document) adopt(mark rows.Row, note receipt, ids []hash) {
 	if note.Plain != d.plain || d.adopted {
 		return

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,6 +156,7 @@ func (e *enricher) enrich(group []*part) {
 	defer e.run.timed("enrich")()
 	questions := e.questions(mine)
 	e.seed(mine, questions)
+	questions = slices.DeleteFunc(questions, func(q *question) bool { return q.doc.failure() != nil })
 	e.chat.all(questions)
 	for _, q := range questions {
 		q.doc.answered(q)
@@ -280,10 +282,20 @@ func (e *enricher) keepFound(found []rows.Row) {
 	}
 }
 
-// readMeta reads what it can.
-func readMeta(encoded json.RawMessage) enrichedMeta {
-	var meta enrichedMeta
-	_ = json.Unmarshal(encoded, &meta) // fields of the user's own may have other types
+// readMeta reads what it can: fields of the user's own may have these names and
+// other types.
+func readMeta(encoded json.RawMessage) (meta enrichedMeta) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(encoded, &fields) != nil {
+		return meta
+	}
+	for key, field := range map[string]any{
+		metaTitle: &meta.Title, metaSummary: &meta.Summary, metaContext: &meta.Context, metaEnrichment: &meta.Enrichment,
+	} {
+		if len(fields[key]) > 0 {
+			_ = json.Unmarshal(fields[key], field)
+		}
+	}
 	return meta
 }
 

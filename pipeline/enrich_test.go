@@ -18,11 +18,14 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
+	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // scribe answers as a chat model does. No two of its answers are alike, so that
@@ -338,12 +341,44 @@ func TestAnotherModelWithoutBudgetUndoesNothing(t *testing.T) {
 		summary, err := w.run(other)
 		require.NoError(t, err)
 		assert.Equal(t, 21, summary.Unenriched)
+		assert.Equal(t, 21, summary.Unchanged)
 		assert.Equal(t, ids, w.requireComplete(21))
 	}
 	again, err := w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 21, again.Unchanged, "and known to be enriched by the first")
 	assert.Equal(t, asked, s.total(t))
+}
+
+// A read that fails does not make the run pay again for what it would have found.
+func TestAnswersThatCannotBeReadBack(t *testing.T) {
+	w, s := newScribe(t)
+	w.corpus(5)
+	_, err := w.run()
+	require.NoError(t, err)
+	asked := s.total(t)
+	w.loseJournal()
+	_, err = w.run(func(c *Config) { c.Vectors = &unreadable{Store: w.store} })
+	require.Error(t, err)
+	assert.Equal(t, asked, s.total(t))
+	_, err = w.run()
+	require.NoError(t, err)
+	assert.Equal(t, asked, s.total(t))
+}
+
+// unreadable is a vector store that does not give the metadata of rows.
+type unreadable struct{ vectorstore.Store }
+
+func (u *unreadable) Query(ctx context.Context, collection string, partitions []string, expr string, fields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
+	if slices.Contains(fields, rows.Meta) {
+		return nil, status.Error(codes.Unavailable, "gone")
+	}
+	return u.Store.Query(ctx, collection, partitions, expr, fields, opts...)
+}
+
+func TestMetadataOfTheUser(t *testing.T) {
+	assert.Equal(t, enrichedMeta{Context: "c"}, readMeta(json.RawMessage(`{"summary":3,"TITLE":"x","context":"c","enrichment":"mine"}`)))
+	assert.Equal(t, enrichedMeta{}, readMeta(nil))
 }
 
 // A process is killed when documents are enriched and their plain rows not

@@ -364,7 +364,7 @@ func (r *run) keepMoves(least int) {
 // What failed is written to the journal before it is reported.
 func (r *run) settle(d *document, err error) {
 	if err == nil {
-		r.settled <- d.report(Ingested)
+		r.settled <- d.report(d.result())
 		return
 	}
 	f := asFailure(d.stage, err)
