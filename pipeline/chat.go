@@ -17,8 +17,9 @@ import (
 var (
 	// errBudget is what a question gets that the budget does not allow.
 	errBudget = errors.New("the budget for enrichment is spent")
-	// errLater is what a question gets that took too long, though others did not.
-	errLater = errors.New("the chat model did not answer in time")
+	// errLater is what a question gets that failed, though others did not, and that
+	// may not be to blame for it.
+	errLater = errors.New("the chat model did not answer; the next run asks again")
 )
 
 // chatter asks the chat model. Equal questions that are asked at the same time
@@ -148,14 +149,20 @@ func (c *chatter) ask(q *question) error {
 		if err := c.others(before, err); err != nil {
 			return err
 		}
-		if failures++; failures == doubts {
-			return c.giveUp(q, err)
+		if failures++; failures > doubts {
+			c.keep(q) // convicted: it has no answer
+			return nil
+		}
+		if failures == doubts {
+			if err := c.witness(err); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// doubts is how often a question must fail, while others do not, to be given
-// up.
+// doubts is how often a question may fail, while others do not, before it is on
+// trial.
 const doubts = 2
 
 // others waits until another question has been answered since, so that the fault
@@ -169,13 +176,23 @@ func (c *chatter) others(before int64, cause error) error {
 	return nil
 }
 
-// giveUp leaves a question without an answer: for good, unless all that is known
-// is that it takes long.
-func (c *chatter) giveUp(q *question, cause error) error {
+// witness looks whether the chat model is well, so that a question that fails
+// once more is to blame itself. A server that comes and goes must not leave
+// documents without their enrichment for good, nor must a slow one.
+func (c *chatter) witness(cause error) error {
 	if isTimeout(cause) {
 		return errLater
 	}
-	c.keep(q)
+	for range witnesses {
+		err := c.canary()
+		switch {
+		case err == nil:
+		case errors.Is(err, errStopped) || c.run.stopFor(upstreamLLM, classify(c.run.ctx, err), err) != nil:
+			return c.run.blame(upstreamLLM, "enrich", err)
+		default:
+			return errLater
+		}
+	}
 	return nil
 }
 

@@ -558,6 +558,30 @@ func TestChatPoison(t *testing.T) {
 	}
 }
 
+// A server that comes and goes leaves nothing out for good.
+func TestFlakyChatModel(t *testing.T) {
+	w, _ := newScribe(t)
+	w.corpus(40)
+	var rules []llmtest.Rule
+	for n := 2; n < 1000; n += 2 { // every other question, the check left out
+		rules = append(rules, llmtest.Rule{Path: chatPath, First: n, Last: n, Fault: llmtest.Status(500)})
+	}
+	w.model.Script(rules...)
+	_, err := w.run()
+	if err != nil {
+		require.Equal(t, StopDeferred, stopOf(t, err).Kind)
+	}
+	w.model.Script()
+	_, err = w.run()
+	require.NoError(t, err)
+	w.requireComplete(40)
+	for _, row := range w.rows() {
+		meta := readMeta(row.Meta)
+		assert.NotEmpty(t, meta.Title, row.Source)
+		assert.NotEmpty(t, meta.Context, row.Source)
+	}
+}
+
 // A text that only takes too long is asked about again by the next run.
 func TestChatIsSlowOnOneText(t *testing.T) {
 	w, _ := newScribe(t)
