@@ -33,18 +33,21 @@ type table struct {
 	key     int
 	columns []string
 	blob    string // the column that is none of text
+	most    int    // rows in a copy, the newest; 0 for all
 }
 
 var tables = []table{
-	{name: "document", key: 2, columns: []string{"destination", "id", "sha", "policy", "chunks", "at", "location", "version", "parser"}},
+	{name: "document", key: 2, columns: []string{"destination", "id", "sha", "policy", "chunks", "at", "location", "version", "parser", "plain", "pending"}},
 	{name: "problem", key: 2, columns: []string{"destination", "id", "sha", "policy", "status", "stage", "kind", "reason", "at", "location"}},
 	{name: "destination", key: 1, columns: []string{"destination", "collection"}},
 	{name: "run", key: 1, columns: []string{"destination", "at", "summary"}},
+	{name: "answer", key: 1, columns: []string{"key", "text"}, most: paidKept},
 	{name: "vector", key: 2, columns: []string{"space", "key", "vector"}, blob: "vector"},
 }
 
-// paidKept is how many vectors a copy of a whole journal holds at most, the
-// newest: those of texts that have changed since are never asked for.
+// paidKept is how many vectors, and how many answers, a copy of a whole journal
+// holds at most, the newest: those about texts that have changed since are never
+// asked for, and most others are in the vector store.
 const paidKept = 10_000
 
 func (t table) list() string { return strings.Join(t.columns, ", ") }
@@ -198,6 +201,9 @@ func (c *copier) table(ctx context.Context, tx *sql.Tx, t table) error {
 	if t.blob != "" {
 		query = fmt.Sprintf("SELECT %s FROM %s JOIN (SELECT rowid AS age, space, key FROM paid ORDER BY age DESC LIMIT %d) USING (space, key)",
 			t.list(), t.name, paidKept)
+	}
+	if t.most > 0 {
+		query += fmt.Sprintf(" WHERE rowid > (SELECT max(rowid) FROM %s) - %d", t.name, t.most)
 	}
 	rows, err := tx.QueryContext(ctx, query)
 	if err != nil {

@@ -56,6 +56,8 @@ func contents(t *testing.T, j *Journal) string {
 		require.NoError(t, err)
 		all[d] = []any{documents, problems, collection, string(summary), at}
 	}
+	all["answers"], err = j.Answers(ctx, "k", "useless")
+	require.NoError(t, err)
 	text, err := json.MarshalIndent(all, "", " ")
 	require.NoError(t, err)
 	return string(text)
@@ -66,7 +68,7 @@ func fill(t *testing.T, j *Journal) {
 	ctx := t.Context()
 	require.NoError(t, j.Complete(ctx, "d",
 		Document{ID: "a/ü \x01\"", SHA: "s", Policy: "p", Chunks: 3, At: noon, Location: "/a", Version: `"e"/3`, Parser: "md"},
-		Document{ID: "b", SHA: "t", Policy: "p", Chunks: 1, At: noon}))
+		Document{ID: "b", SHA: "t", Policy: "p", Chunks: 1, At: noon, Plain: "q", Pending: true}))
 	require.NoError(t, j.Fail(ctx, "d",
 		Problem{ID: "c", SHA: "u", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty", Reason: "<nothing>\n", At: noon, Location: "s3://b/c"},
 		Problem{ID: "e", Status: Deferred, Stage: "embed", Kind: "stopped", Reason: "r", At: noon}))
@@ -74,6 +76,7 @@ func fill(t *testing.T, j *Journal) {
 	_, err := j.SetCollection(ctx, "d", "ingest-1")
 	require.NoError(t, err)
 	require.NoError(t, j.KeepVectors(ctx, "m/2", map[string][]float32{"k": {1, -2.5}}))
+	require.NoError(t, j.KeepAnswers(ctx, map[string]string{"k": "<said>", "useless": ""}))
 }
 
 // A copy of all, and copies of the changes one after the other, say what the
@@ -185,6 +188,30 @@ func TestVectorsInCopies(t *testing.T) {
 	require.NoError(t, next.Stored(ctx, "m/1", "c"))
 	lines, _ = changes(t, next)
 	assert.Equal(t, []string{`["-vector","m/1","c"]`}, lines, "the copy that it came from has it")
+}
+
+// A copy holds the newest answers; the others are in the rows.
+func TestCopyHoldsTheNewestAnswers(t *testing.T) {
+	j, ctx := tracked(t), t.Context()
+	answers := map[string]string{}
+	for i := range paidKept {
+		answers[strconv.Itoa(i)] = "old"
+	}
+	require.NoError(t, j.KeepAnswers(ctx, answers))
+	require.NoError(t, j.KeepAnswers(ctx, map[string]string{"new": "said"}))
+	for range 2 {
+		var all bytes.Buffer
+		_, err := j.WriteAll(ctx, &all)
+		require.NoError(t, err)
+		j = tracked(t)
+		require.NoError(t, j.Apply(ctx, &all))
+		found, err := j.Answers(ctx, "new")
+		require.NoError(t, err)
+		assert.Len(t, found, 1)
+		var n int
+		require.NoError(t, j.db.QueryRowContext(ctx, "SELECT count(*) FROM answer").Scan(&n))
+		assert.Equal(t, paidKept, n)
+	}
 }
 
 func TestStoredCostsNothingWhereNobodyCopies(t *testing.T) {

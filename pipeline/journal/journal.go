@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS vector (
 	space TEXT NOT NULL, key TEXT NOT NULL, vector BLOB NOT NULL,
 	PRIMARY KEY (space, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answer (
-	key TEXT NOT NULL PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+	key TEXT NOT NULL PRIMARY KEY, text TEXT NOT NULL);
 `
 
 // migrations take a journal of the version before to each next one. A fresh
