@@ -90,9 +90,9 @@ func (tl *till) requirePaidOnce(t *testing.T) (texts, again int) {
 	return texts, again
 }
 
-// kills is how many times a test kills the command: few by default, all with
+// atLength is how much of something a test does: little by default, all with
 // PENSTOCK_LONG=1.
-func kills(few, all int) int {
+func atLength(few, all int) int {
 	if os.Getenv("PENSTOCK_LONG") == "1" {
 		return all
 	}
@@ -105,12 +105,12 @@ func TestKilledAtAnyInstant(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		paid, url := newTill(t)
 		c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
-		killAgainAndAgain(t, c, paid, "documents", kills(15, 200))
+		killAgainAndAgain(t, c, paid, "documents", atLength(15, 200))
 	})
 	t.Run("real", func(t *testing.T) {
 		paid, url := newTill(t)
 		c := newCommand(t, real(t, url)...)
-		killAgainAndAgain(t, c, paid, collectionName(t), kills(3, 20))
+		killAgainAndAgain(t, c, paid, collectionName(t), atLength(3, 20))
 	})
 }
 

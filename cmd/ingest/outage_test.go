@@ -50,7 +50,8 @@ func TestModelFailsInTheMiddle(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d", good), func(t *testing.T) {
 			model := llmtest.NewServer(t, llmtest.Options{Delay: 5 * time.Millisecond})
 			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
-			corpus(t, c, 300)
+			documents := atLength(300, 2000)
+			corpus(t, c, documents)
 			model.Script(llmtest.From(good+1, llmtest.Status(500)))
 			o := c.ingest(t, "docs")
 			requireRetry(t, o, "llm")
@@ -64,9 +65,9 @@ func TestModelFailsInTheMiddle(t *testing.T) {
 			model.Script()
 			rest := c.ingest(t, "docs")
 			require.Zero(t, rest.code, rest.stdout+rest.stderr)
-			assert.Equal(t, 300, o.summary.Ingested+rest.summary.Ingested)
+			assert.Equal(t, documents, o.summary.Ingested+rest.summary.Ingested)
 			ids := requireComplete(t, storedRows(t, openStore(t, c), "documents"))
-			assert.Len(t, ids, 1200)
+			assert.Len(t, ids, 4*documents)
 			assert.LessOrEqual(t, model.Stats().Repeated, 1, "no text is embedded twice, the second run's check of the model excepted")
 		})
 	}
@@ -173,7 +174,7 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 		t.Run(row.upstream, func(t *testing.T) {
 			model := llmtest.NewServer(t, llmtest.Options{Delay: 100 * time.Millisecond})
 			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
-			corpus(t, c, 1200)
+			corpus(t, c, 2000)
 			process := row.start(t, c)
 			done := make(chan output)
 			go func() { done <- c.ingest(t, "docs") }()
@@ -181,12 +182,12 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 			process.Kill(t)
 			o := <-done
 			requireRetry(t, o, row.upstream)
-			assert.Less(t, o.summary.Ingested, 1200)
+			assert.Less(t, o.summary.Ingested, 2000)
 
 			process.Start(t)
 			rest := c.ingest(t, "docs")
 			require.Zero(t, rest.code, rest.stdout+rest.stderr)
-			assert.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 4800)
+			assert.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 8000)
 			assert.LessOrEqual(t, model.Stats().Repeated, 1, "no text is embedded twice, the second run's check of the model excepted")
 		})
 	}
