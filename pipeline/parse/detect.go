@@ -159,10 +159,10 @@ func isTextual(media string) bool {
 	return false
 }
 
-// looksLikeText accepts text in UTF-16 without a mark, and text with a few
+// looksLikeText accepts text in UTF-16 or UTF-32 without a mark, and text with a few
 // control characters in it.
 func looksLikeText(head []byte) bool {
-	if guessUTF16(head) != nil {
+	if guessUTF(head) != nil {
 		return true
 	}
 	odd := 0
@@ -171,7 +171,7 @@ func looksLikeText(head []byte) bool {
 			odd++
 		}
 	}
-	return odd*50 < len(head)
+	return odd*50 < len(head)+50 // one is allowed in the shortest
 }
 
 // sniffZip names the office or book format by the files in a zip.

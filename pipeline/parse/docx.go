@@ -9,12 +9,12 @@ import (
 )
 
 // docxParser reads Word documents: headings by style or outline level, list
-// items, tables, footnotes and endnotes. Deleted text, comments, and the headers
+// items, tables, charts, footnotes and endnotes. Deleted text, comments, and the headers
 // and footers of pages are left out.
 type docxParser struct{}
 
 func (docxParser) Name() string { return "docx" }
-func (docxParser) Version() int { return 1 }
+func (docxParser) Version() int { return 2 }
 func (docxParser) builtin()     {}
 
 func (docxParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
@@ -32,6 +32,9 @@ func (docxParser) Parse(_ context.Context, in Input, emit func(Block) error) err
 	for i, part := range []string{"word/document.xml", "word/footnotes.xml", "word/endnotes.xml"} {
 		w := &docxWalker{emit: emit, styles: styles}
 		if err := p.walk(part, i > 0, w.token); err != nil {
+			return err
+		}
+		if err := p.drawings(part, 0, emit); err != nil {
 			return err
 		}
 	}

@@ -101,7 +101,7 @@ func encodingOf(sample []byte, declared encoding.Encoding) encoding.Encoding {
 	if enc, ok := markedEncoding(sample); ok {
 		return enc
 	}
-	if enc := guessUTF16(sample[:min(len(sample), sampleBytes)]); enc != nil {
+	if enc := guessUTF(sample[:min(len(sample), sampleBytes)]); enc != nil {
 		return enc
 	}
 	if mostlyUTF8(sample) && !hasEscapes(sample) {
@@ -130,6 +130,35 @@ func markedEncoding(sample []byte) (encoding.Encoding, bool) {
 	return nil, false
 }
 
+// guessUTF recognises UTF-16 and UTF-32 without a mark. Nil means it is neither.
+func guessUTF(sample []byte) encoding.Encoding {
+	if enc := guessUTF32(sample); enc != nil {
+		return enc
+	}
+	return guessUTF16(sample)
+}
+
+// guessUTF32 recognises UTF-32 without a mark: one byte of every four is zero,
+// and the one beside it is nearly always.
+func guessUTF32(sample []byte) encoding.Encoding {
+	quads := len(sample) / 4
+	var zeros [4]int
+	for i, c := range sample[:quads*4] {
+		if c == 0 {
+			zeros[i&3]++
+		}
+	}
+	many := func(n int) bool { return n*5 >= quads*4 }
+	switch {
+	case quads == 0:
+	case zeros[3] == quads && many(zeros[2]) && zeros[0]*20 <= quads:
+		return utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)
+	case zeros[0] == quads && many(zeros[1]) && zeros[3]*20 <= quads:
+		return utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)
+	}
+	return nil
+}
+
 // guessUTF16 recognises UTF-16 without a mark: nearly all the zero bytes of a
 // text with some Latin in it are on one side of the pairs. Nil means it is not.
 func guessUTF16(sample []byte) encoding.Encoding {
@@ -141,7 +170,7 @@ func guessUTF16(sample []byte) encoding.Encoding {
 	}
 	pairs := len(sample) / 2
 	few := func(n int) bool { return n*20 <= pairs }
-	many := func(n int) bool { return n*5 >= pairs && n > 0 }
+	many := func(n int) bool { return n*5 >= pairs && n > 1 }
 	var enc encoding.Encoding
 	switch {
 	case many(zeros[1]) && few(zeros[0]):

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/simplifiedchinese"
 	textunicode "golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
 
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
@@ -121,6 +122,8 @@ func TestEncodings(t *testing.T) {
 		{"utf-16be with mark", japan, textunicode.UTF16(be, textunicode.UseBOM).NewEncoder().String},
 		{"utf-16le", german, textunicode.UTF16(le, textunicode.IgnoreBOM).NewEncoder().String},
 		{"utf-16be", german, textunicode.UTF16(be, textunicode.IgnoreBOM).NewEncoder().String},
+		{"utf-32le", german, utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM).NewEncoder().String},
+		{"utf-32be", russian, utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM).NewEncoder().String},
 		{"latin-1", german, charmap.ISO8859_1.NewEncoder().String},
 		{"windows-1251", russian, charmap.Windows1251.NewEncoder().String},
 		{"koi8-r", russian, charmap.KOI8R.NewEncoder().String},
@@ -141,6 +144,38 @@ func TestEncodings(t *testing.T) {
 	blocks, err := read(t, reg, "a.html", "<meta charset=iso-8859-7><p>\xc1\xe2")
 	require.NoError(t, err)
 	assert.Equal(t, "Αβ", blocks[0].Text)
+}
+
+func TestOneWrongByteDoesNotCostAnXMLDocument(t *testing.T) {
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.xml", "\ufeff<a><b>\u0431 Espa\xf1a</b></a>")
+	require.NoError(t, err)
+	assert.Equal(t, "\u0431 Espa\ufffda", blocks[0].Text)
+}
+
+func TestXMLOfWhichOnlyTheVeryEndIsMissingIsRead(t *testing.T) {
+	for content, whole := range map[string]bool{
+		"<a><b>x</b></a": true, "<a><b>x</b></a\n": true, "<a>x</": true,
+		"<a><b>x</b>": false, "<a><b>x</b": false, "<a>x": false, "<a><b>x</b></a<": false,
+	} {
+		_, err := read(t, newRegistry(t, parse.Limits{}), "a.xml", content)
+		if whole {
+			assert.NoError(t, err, content)
+		} else {
+			assert.ErrorIs(t, err, parse.Malformed, content)
+		}
+	}
+}
+
+func TestMarkdownKeepsAlternativeTextsOfPicturesInHTML(t *testing.T) {
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.md", `See <img src="a" alt="the &lt;map"> and <b>more</b><br>here.`)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"paragraph See the <map and more\nhere."}, outline(blocks))
+}
+
+func TestOneControlCharacterDoesNotMakeATextBinary(t *testing.T) {
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.csv", "a,b,c\n\x00,2,3")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"table {a | b | c} | 2 | 3"}, outline(blocks))
 }
 
 func TestFilesThatAreNotWhatTheirNameSays(t *testing.T) {
@@ -192,6 +227,18 @@ func TestPDFKeepsPages(t *testing.T) {
 	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.pdf", minimalPDF("First page.", "Second page."))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"paragraph p1 First page.", "paragraph p2 Second page."}, outline(blocks))
+}
+
+// A value that a program filled in has no look until a viewer gives it one.
+func TestPDFFormValuesAreText(t *testing.T) {
+	form := `<</Type/Annot/Subtype/Widget/FT/Tx/T(Name)/V(Alice Liddell)/Rect[72 600 300 620]>>` +
+		`<</Type/Annot/Subtype/Widget/FT/Tx/T(Shown)/V(First page.)/Rect[72 600 300 620]>>` +
+		`<</Type/Annot/Subtype/Widget/FT/Btn/T(Box)/V/Yes/Rect[72 600 300 620]>>` +
+		`<</Type/Annot/Subtype/Link/T(no)/V(no)/Rect[72 600 300 620]>>`
+	withForm := strings.Replace(minimalPDF("First page.", "Second."), "/Type/Page/Parent", "/Type/Page/Annots["+form+"]/Parent", 1)
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.pdf", withForm)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"paragraph p1 First page.", "paragraph p1 Name: Alice Liddell", "paragraph p2 Second."}, outline(blocks))
 }
 
 func TestPDFWithPassword(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 type markdownParser struct{}
 
 func (markdownParser) Name() string { return "markdown" }
-func (markdownParser) Version() int { return 1 }
+func (markdownParser) Version() int { return 2 }
 func (markdownParser) builtin()     {}
 
 func (markdownParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
@@ -171,12 +171,24 @@ func (w *markdownWalker) writeInline(b *strings.Builder, n ast.Node) {
 	case *ast.AutoLink:
 		b.Write(n.Label(w.source))
 	case *ast.RawHTML:
-		if slices.Contains([]string{"<br>", "<br/>", "<br />"}, strings.ToLower(string(n.Segments.Value(w.source)))) {
-			b.WriteByte('\n')
-		}
+		b.WriteString(rawText(string(n.Segments.Value(w.source))))
 	default:
 		b.WriteString(w.inline(n))
 	}
+}
+
+// rawText is what a tag in the midst of a text says.
+func rawText(tag string) string {
+	lower := strings.ToLower(tag)
+	switch {
+	case slices.Contains([]string{"<br>", "<br/>", "<br />"}, lower):
+		return "\n"
+	case strings.HasPrefix(lower, "<img"):
+		alt := ""
+		_ = walkHTML(tag, func(b Block) error { alt = strings.TrimSpace(b.Text); return nil })
+		return alt
+	}
+	return ""
 }
 
 // plain resolves backslash escapes and entities in a text that is not raw.

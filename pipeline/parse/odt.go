@@ -12,7 +12,7 @@ import (
 type odtParser struct{}
 
 func (odtParser) Name() string { return "odt" }
-func (odtParser) Version() int { return 1 }
+func (odtParser) Version() int { return 2 }
 func (odtParser) builtin()     {}
 
 func (odtParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
@@ -130,6 +130,9 @@ func (w *odtWalker) end(name string) error {
 		if w.depth--; w.depth == 0 {
 			return w.paragraph()
 		}
+		w.text.WriteByte(' ')
+	case "title", "desc", "frame": // of a picture, in the midst of words
+		w.text.WriteByte(' ')
 	case "list":
 		w.list--
 	case "table-header-rows":

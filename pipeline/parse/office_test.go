@@ -79,6 +79,38 @@ func TestPPTX(t *testing.T) {
 	}, outline(blocks))
 }
 
+const chartXML = `<c:chartSpace xmlns:c="c" xmlns:a="a"><c:chart><c:title><c:tx><c:rich><a:p><a:r><a:t>Rain in </a:t></a:r><a:r><a:t>mm</a:t></a:r></a:p></c:rich></c:tx></c:title>
+<c:plotArea><c:barChart><c:ser><c:tx><c:strRef><c:f>S!$B$1</c:f><c:strCache><c:pt idx="0"><c:v>2024</c:v></c:pt></c:strCache></c:strRef></c:tx>
+<c:cat><c:strRef><c:f>S!$A$2</c:f><c:strCache><c:pt idx="0"><c:v>May</c:v></c:pt><c:pt idx="2"><c:v>July</c:v></c:pt></c:strCache></c:strRef></c:cat>
+<c:val><c:numRef><c:numCache><c:formatCode>General</c:formatCode><c:pt idx="0"><c:v>31</c:v></c:pt><c:pt idx="2"><c:v>4.5</c:v></c:pt><c:pt idx="99999999"><c:v>9</c:v></c:pt></c:numCache></c:numRef></c:val></c:ser>
+<c:ser><c:tx><c:v>2025</c:v></c:tx><c:val><c:numLit><c:pt idx="2"><c:v>7</c:v></c:pt></c:numLit></c:val></c:ser></c:barChart>
+<c:valAx><c:title><c:tx><c:strRef><c:strCache><c:pt idx="0"><c:v>Axis</c:v></c:pt></c:strCache></c:strRef></c:tx></c:title></c:valAx></c:plotArea></c:chart></c:chartSpace>`
+
+// Decks of charts were refused for having no text.
+func TestChartsAndDiagramsAreText(t *testing.T) {
+	parts := []string{
+		"ppt/presentation.xml", `<p:presentation ` + slideNS + `><p:sldIdLst><p:sldId id="256" r:id="rA"/></p:sldIdLst></p:presentation>`,
+		"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/></Relationships>`,
+		"ppt/slides/slide1.xml", `<p:sld ` + slideNS + `/>`,
+		"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="r1" Type="x/chart" Target="../charts/c.xml"/><Relationship Id="r2" Type="x/diagramData" Target="../diagrams/d.xml"/></Relationships>`,
+		"ppt/charts/c.xml", chartXML,
+		"ppt/diagrams/d.xml", `<dgm:dataModel xmlns:dgm="d" xmlns:a="a"><dgm:pt><dgm:t><a:p><a:r><a:t>Plan</a:t></a:r></a:p></dgm:t></dgm:pt><dgm:pt><dgm:t><a:p><a:r><a:t>Do</a:t></a:r></a:p></dgm:t></dgm:pt></dgm:dataModel>`,
+	}
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.pptx", zipOf(t, parts...))
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"paragraph p1 Rain in mm", "paragraph p1 Axis", "table p1 { | 2024 | 2025} May | 31\nJuly | 4.5 | 7",
+		"paragraph p1 Plan", "paragraph p1 Do",
+	}, outline(blocks))
+
+	blocks, err = read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(t,
+		"word/document.xml", `<w:document `+wordNS+`/>`,
+		"word/_rels/document.xml.rels", `<Relationships><Relationship Id="r1" Type="x/chart" Target="charts/c.xml"/></Relationships>`,
+		"word/charts/c.xml", chartXML))
+	require.NoError(t, err)
+	assert.Len(t, blocks, 3)
+}
+
 func xlsx(t testing.TB) string {
 	t.Helper()
 	f := excelize.NewFile()
@@ -135,6 +167,15 @@ func TestODT(t *testing.T) {
 	assert.Equal(t, []string{
 		"title Paper", "heading2 Head", "paragraph One  two\nthree foot", "list item1 item", "table {a} 1 | 1",
 	}, outline(blocks))
+}
+
+func TestODTWordsAroundAPictureStayApart(t *testing.T) {
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.odt", zipOf(t, "mimetype", "application/vnd.oasis.opendocument.text",
+		"content.xml", `<office:document-content `+odfNS+` xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0" xmlns:svg="svg"><office:body><office:text><text:p>Before`+
+			`<draw:frame><draw:text-box><text:p>Caption</text:p></draw:text-box><svg:title>Error</svg:title><svg:desc>A sign</svg:desc></draw:frame>after</text:p></office:text></office:body></office:document-content>`))
+	require.NoError(t, err)
+	require.Len(t, blocks, 1)
+	assert.Equal(t, []string{"Before", "Caption", "Error", "A", "sign", "after"}, strings.Fields(blocks[0].Text))
 }
 
 const rtf = `{\rtf1\ansi\ansicpg1252\uc1{\fonttbl{\f0 Times;}}{\info{\title Letter}{\author no}}{\*\generator no;}

@@ -31,7 +31,7 @@ type pdfParser struct {
 }
 
 func (*pdfParser) Name() string { return "pdf" }
-func (*pdfParser) Version() int { return 1 }
+func (*pdfParser) Version() int { return 2 }
 func (*pdfParser) builtin()     {}
 
 func (p *pdfParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
@@ -177,9 +177,10 @@ func isFileName(s string) bool {
 	return len(ext) > 1 && len(ext) <= 5 && !strings.Contains(ext, " ")
 }
 
-// pdfPage is the text of a page.
+// pdfPage is the text of a page, what is filled into its form included.
 func pdfPage(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, index int) (string, error) {
 	page := requests.Page{ByIndex: &requests.PageByIndex{Document: document, Index: index}}
+	fields := openPDFForm(engine, page)
 	loaded, err := engine.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: page})
 	if err != nil {
 		return "", err
@@ -187,13 +188,13 @@ func pdfPage(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, index int)
 	defer func() { _, _ = engine.FPDFText_ClosePage(&requests.FPDFText_ClosePage{TextPage: loaded.TextPage}) }()
 	count, err := engine.FPDFText_CountChars(&requests.FPDFText_CountChars{TextPage: loaded.TextPage})
 	if err != nil || count.Count <= 0 {
-		return "", err
+		return withPDFFields("", fields), err
 	}
 	text, err := engine.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: loaded.TextPage, Count: count.Count})
 	if err != nil {
 		return "", err
 	}
-	return text.Text, nil
+	return withPDFFields(text.Text, fields), nil
 }
 
 // A page has lines and no paragraphs. A line that ends a sentence and is well

@@ -8,11 +8,12 @@ import (
 )
 
 // pptxParser reads PowerPoint slides in their order: the title as a heading,
-// the points as a list, tables, and the speaker's notes after each slide.
+// the points as a list, tables, charts and diagrams, and the speaker's notes
+// after each slide.
 type pptxParser struct{}
 
 func (pptxParser) Name() string { return "pptx" }
-func (pptxParser) Version() int { return 1 }
+func (pptxParser) Version() int { return 2 }
 func (pptxParser) builtin()     {}
 
 const presentation = "ppt/presentation.xml"
@@ -57,6 +58,9 @@ func slideOrder(p *zipPackage) ([]string, error) {
 func readSlide(p *zipPackage, slide string, page int, emit func(Block) error) error {
 	w := &slideWalker{emit: emit, page: page}
 	if err := p.walk(slide, true, w.token); err != nil {
+		return err
+	}
+	if err := p.drawings(slide, page, emit); err != nil {
 		return err
 	}
 	related, err := p.relations(slide)

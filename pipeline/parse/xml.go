@@ -15,7 +15,7 @@ import (
 type xmlParser struct{}
 
 func (xmlParser) Name() string { return "xml" }
-func (xmlParser) Version() int { return 1 }
+func (xmlParser) Version() int { return 2 }
 func (xmlParser) builtin()     {}
 
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']`)

@@ -113,13 +113,21 @@ func (p *zipPackage) title(name string, emit func(Block) error) error {
 // walkXML calls fn with each token of a document. Entities are those of HTML;
 // a document's own are left as they are, so that none can grow.
 func walkXML(content []byte, fn func(xml.Token) error) error {
-	d := xml.NewDecoder(strings.NewReader(decodeText(content, declaredInXML(content))))
+	text := strings.ToValidUTF8(decodeText(content, declaredInXML(content)), "\uFFFD") // one slip costs a letter, not the document
+	d := xml.NewDecoder(strings.NewReader(text))
 	d.Strict = false
 	d.Entity = xml.HTMLEntity
 	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil } // it is decoded
-	for {
+	for depth := 0; ; {
+		before := d.InputOffset()
 		t, err := d.Token()
-		if errors.Is(err, io.EOF) {
+		switch t.(type) {
+		case xml.StartElement:
+			depth++
+		case xml.EndElement:
+			depth--
+		}
+		if errors.Is(err, io.EOF) || err != nil && depth == 1 && isCutEndTag(text[before:]) {
 			return nil
 		}
 		if err != nil {
@@ -129,6 +137,12 @@ func walkXML(content []byte, fn func(xml.Token) error) error {
 			return err
 		}
 	}
+}
+
+// isCutEndTag holds for what is left of a document of which the very end was cut
+// off: no text is lost.
+func isCutEndTag(rest string) bool {
+	return strings.HasPrefix(rest, "</") && !strings.ContainsAny(rest[2:], "<>")
 }
 
 // attr is the value of an attribute, in whatever namespace.
