@@ -24,8 +24,8 @@ import (
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
 
-// question is a heading, and what lies below it is the answer.
-type question struct {
+// inquiry is a heading, and what lies below it is the answer.
+type inquiry struct {
 	text   string
 	source string
 	// start and end are where the answer lies in the text of the source.
@@ -34,7 +34,7 @@ type question struct {
 
 // answers reports whether a chunk is the answer to a question: it is of the same
 // document, and half of the shorter of the two lies in the other.
-func (q question) answers(source string, start, end int64) bool {
+func (q inquiry) answers(source string, start, end int64) bool {
 	common := min(q.end, end) - max(q.start, start)
 	return source == q.source && common > 0 && 2*common >= min(q.end-q.start, end-start)
 }
@@ -141,7 +141,7 @@ func paired(a, b ranks, value func(int) float64) gain {
 }
 
 // ask ranks the answers to every question by vectors, by text, and by both.
-func (s *shelf) ask(t *testing.T, questions []question) map[string]ranks {
+func (s *shelf) ask(t *testing.T, questions []inquiry) map[string]ranks {
 	found := map[string]ranks{}
 	for _, q := range questions {
 		vector, err := s.embedQuestion(t.Context(), q.text)
@@ -157,7 +157,7 @@ func (s *shelf) ask(t *testing.T, questions []question) map[string]ranks {
 	return found
 }
 
-func (s *shelf) rankOf(q question, hits []Hit) int {
+func (s *shelf) rankOf(q inquiry, hits []Hit) int {
 	return 1 + slices.IndexFunc(hits, func(h Hit) bool { span := s.spans[h.ID]; return q.answers(h.Source, span[0], span[1]) })
 }
 
@@ -197,8 +197,8 @@ var (
 	withHashes = regexp.MustCompile(`(?m)^#{1,4} +(.*)$`)
 )
 
-// sections cuts a text in Markdown or reStructuredText at its headings.
-func sections(text, ext string) []headed {
+// cutAtHeadings cuts a text in Markdown or reStructuredText at its headings.
+func cutAtHeadings(text, ext string) []headed {
 	mark := underlined
 	if ext == ".md" {
 		mark = withHashes
@@ -225,11 +225,11 @@ func TestFusedRankingFindsSections(t *testing.T) {
 	s, seen := newShelf(t), map[string]bool{}
 	chunker, err := chunk.New(chunk.Config{Count: s.model.Tokens})
 	require.NoError(t, err)
-	var questions []question
+	var questions []inquiry
 	for _, file := range filesIn(t, corpus(t, "samples"), ".md", ".rst") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for i, section := range sections(strings.ReplaceAll(string(text), "\r\n", "\n"), filepath.Ext(file)) {
+		for i, section := range cutAtHeadings(strings.ReplaceAll(string(text), "\r\n", "\n"), filepath.Ext(file)) {
 			source := fmt.Sprintf("%s#%d", file, i)
 			for c, err := range chunker.Chunks(s.Parsers.Blocks(t.Context(), parse.FromBytes("section.txt", []byte(section.body)))) {
 				if err == nil {
@@ -237,7 +237,7 @@ func TestFusedRankingFindsSections(t *testing.T) {
 				}
 			}
 			if asks(section.heading) && len(section.body) >= 200 && !seen[section.heading] {
-				questions = append(questions, question{text: section.heading, source: source, end: int64(len(section.body))})
+				questions = append(questions, inquiry{text: section.heading, source: source, end: int64(len(section.body))})
 			}
 			seen[section.heading] = true
 		}
@@ -262,7 +262,7 @@ func TestDefaultChunksAnswerBetterThanFixed(t *testing.T) {
 	if !long {
 		pages, most = pages[:len(pages)/3], 200
 	}
-	var questions []question
+	var questions []inquiry
 	for _, p := range pages {
 		questions = append(questions, p.questions...)
 	}
@@ -298,7 +298,7 @@ func TestDefaultChunksAnswerBetterThanFixed(t *testing.T) {
 type page struct {
 	source    string
 	blocks    []parse.Block
-	questions []question
+	questions []inquiry
 }
 
 // notAPart are pages that list what others say.
@@ -328,7 +328,7 @@ func readPages(t *testing.T) []page {
 // ask makes a question of each heading with enough below it.
 func (p *page) ask() {
 	const enough = 200 // bytes
-	open := question{}
+	open := inquiry{}
 	end := func(at int64) {
 		if open.end = at; asks(open.text) && open.end-open.start >= enough {
 			p.questions = append(p.questions, open)
@@ -337,7 +337,7 @@ func (p *page) ask() {
 	for _, b := range p.blocks {
 		if b.Kind == parse.Heading {
 			end(b.Offset)
-			open = question{text: b.Text, source: p.source, start: b.Offset + int64(len(b.Text)) + 1}
+			open = inquiry{text: b.Text, source: p.source, start: b.Offset + int64(len(b.Text)) + 1}
 		}
 	}
 	if n := len(p.blocks); n > 0 {
@@ -364,15 +364,15 @@ func (p *page) withoutHeadings(mode chunk.Mode) func(func(parse.Block, error) bo
 }
 
 // unlike leaves out the questions that are asked twice, and draws from the rest.
-func unlike(questions []question, most int) []question {
+func unlike(questions []inquiry, most int) []inquiry {
 	times := map[string]int{}
 	for _, q := range questions {
 		times[strings.ToLower(q.text)]++
 	}
-	questions = slices.DeleteFunc(questions, func(q question) bool { return times[strings.ToLower(q.text)] > 1 })
+	questions = slices.DeleteFunc(questions, func(q inquiry) bool { return times[strings.ToLower(q.text)] > 1 })
 	random := rand.New(rand.NewPCG(3, 4))
 	random.Shuffle(len(questions), func(i, j int) { questions[i], questions[j] = questions[j], questions[i] })
 	questions = questions[:min(most, len(questions))]
-	slices.SortFunc(questions, func(a, b question) int { return cmp.Compare(a.source, b.source) })
+	slices.SortFunc(questions, func(a, b inquiry) int { return cmp.Compare(a.source, b.source) })
 	return questions
 }
