@@ -97,14 +97,22 @@ type budgetReader struct {
 func (r *budgetReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.read += int64(n)
-	limits := r.budget.limits
-	switch total := r.budget.unpacked.Add(int64(n)); {
-	case total > limits.MaxUnpacked:
-		return 0, refuse(TooLarge, fmt.Errorf("unpacks to more than %d bytes (MaxUnpacked)", limits.MaxUnpacked))
-	case r.read > limits.MaxSize:
-		return 0, refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d bytes (MaxSize)", limits.MaxSize))
-	case r.packed > 0 && r.read > ratioGrace && r.read/r.packed > limits.MaxRatio:
-		return 0, refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio)", limits.MaxRatio))
+	if over := r.budget.spend(int64(n), r.read, r.packed); over != nil {
+		return 0, over
 	}
 	return n, err
+}
+
+// spend takes n bytes of a member from the budget; unpacked is how many there
+// have been of the member, and packed its size before.
+func (b *budget) spend(n, unpacked, packed int64) error {
+	switch total := b.unpacked.Add(n); {
+	case total > b.limits.MaxUnpacked:
+		return refuse(TooLarge, fmt.Errorf("unpacks to more than %d bytes (MaxUnpacked)", b.limits.MaxUnpacked))
+	case unpacked > b.limits.MaxSize:
+		return refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d bytes (MaxSize)", b.limits.MaxSize))
+	case packed > 0 && unpacked > ratioGrace && unpacked/packed > b.limits.MaxRatio:
+		return refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio)", b.limits.MaxRatio))
+	}
+	return nil
 }

@@ -266,6 +266,10 @@ func TestContainersHaveOneBudget(t *testing.T) {
 		{"entries of a tar", tarGz(t, many...), "MaxEntries", parse.Limits{MaxEntries: 20}},
 		{"depth", nested, "MaxDepth", parse.Limits{}},
 		{"office", docx(t), "MaxUnpacked", parse.Limits{MaxUnpacked: 100}},
+		{"workbook", xlsx(t), "MaxUnpacked", parse.Limits{MaxUnpacked: 5000}},
+		{"workbook in an archive", zipOf(t, "a.xlsx", xlsx(t)), "MaxUnpacked", parse.Limits{MaxUnpacked: int64(len(xlsx(t))) + 1000}},
+		{"part of a workbook", zipOf(t, "xl/workbook.xml", zeros), "MaxSize", parse.Limits{MaxSize: 2 << 20, MaxRatio: 10_000}},
+		{"workbook as a whole", zipOf(t, "xl/workbook.xml", zeros, "xl/a.xml", zeros, "xl/b.xml", zeros, "xl/c.xml", zeros), "3 × MaxSize", parse.Limits{MaxSize: 4 << 20, MaxRatio: 10_000}},
 	} {
 		_, err := read(t, newRegistry(t, row.limits), "a.zip", row.content)
 		require.ErrorIs(t, err, parse.TooLarge, row.name)

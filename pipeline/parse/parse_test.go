@@ -140,6 +140,55 @@ func TestParserThatNeverEndsIsLeftBehind(t *testing.T) {
 	})
 }
 
+func TestParsersLeftBehindAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := newRegistry(t, parse.Limits{Timeout: time.Minute})
+		stuck, started := make(chan struct{}), 0
+		reg.Register(funcParser(func(_ context.Context, emit func(parse.Block) error) error {
+			started++
+			<-stuck
+			return emit(parse.Block{Text: "late"})
+		}), ".x")
+		for range 16 {
+			_, err := read(t, reg, "a.x", "content")
+			require.ErrorIs(t, err, parse.TimedOut)
+		}
+		_, err := read(t, reg, "b.x", "content")
+		require.ErrorIs(t, err, parse.TimedOut)
+		assert.ErrorContains(t, err, "16 parsers are still at work")
+		assert.Equal(t, 16, started, "the seventeenth has not begun")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, err := range reg.Blocks(ctx, parse.FromBytes("c.x", []byte("content"))) {
+			assert.Equal(t, context.DeadlineExceeded, err)
+		}
+
+		time.AfterFunc(time.Second, func() { stuck <- struct{}{} })
+		blocks, err := read(t, reg, "a.txt", "words")
+		require.NoError(t, err, "one has come back")
+		assert.Len(t, blocks, 1)
+		close(stuck)
+	})
+}
+
+func TestParserThatGoesOnEmittingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
+		reg := newRegistry(t, parse.Limits{Timeout: time.Second})
+		reg.Register(funcParser(func(_ context.Context, emit func(parse.Block) error) error {
+			for {
+				time.Sleep(2 * time.Second)
+				if err := emit(parse.Block{Kind: parse.Note, Text: ""}); err != nil {
+					return err
+				}
+			}
+		}), ".x")
+		_, err := read(t, reg, "a.x", "content")
+		require.ErrorIs(t, err, parse.TimedOut)
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestSlowReaderIsNotATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegistry(t, parse.Limits{Timeout: time.Second})

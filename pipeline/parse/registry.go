@@ -16,6 +16,7 @@ type Registry struct {
 	limits Limits
 	types  map[string]entry // by extension (".html") and by media type
 	pdf    *pdfParser
+	left   leftBehind
 }
 
 // entry is a parser for one extension or media type.
@@ -83,9 +84,14 @@ func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[Block, error]
 			return
 		}
 		in.budget = newBudget(r.limits)
-		run := startRun(ctx, parser, in)
+		limit := r.limits.timeout(in.Size)
+		if err := r.left.wait(ctx, limit); err != nil {
+			yield(Block{}, source.explain(in.Name, parser.Name(), err))
+			return
+		}
+		run := startRun(ctx, parser, in, &r.left)
 		defer run.stop()
-		if err := run.deliver(ctx, r.limits.timeout(in.Size), yield); err != nil {
+		if err := run.deliver(ctx, limit, yield); err != nil {
 			yield(Block{}, source.explain(in.Name, parser.Name(), err))
 		}
 	}

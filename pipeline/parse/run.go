@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,6 +36,8 @@ type run struct {
 	cancel context.CancelFunc
 	out    chan batch
 	done   <-chan struct{}
+	left   *leftBehind
+	state  atomic.Uint32 // atWork, then ended or abandoned, whichever comes first
 
 	pending batch
 	offset  int64
@@ -48,16 +52,34 @@ type batch struct {
 	last   bool
 }
 
-func startRun(ctx context.Context, parser Parser, in Input) *run {
+const (
+	atWork uint32 = iota
+	ended
+	abandoned
+)
+
+func startRun(ctx context.Context, parser Parser, in Input, left *leftBehind) *run {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{parser: parser, in: in, cancel: cancel, out: make(chan batch, 1), done: ctx.Done()}
+	r := &run{parser: parser, in: in, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(), left: left}
 	go r.parse(ctx)
 	return r
 }
 
-func (r *run) stop() { r.cancel() }
+// stop ends the run for its reader. A parser that is still at work is counted
+// until it comes back.
+func (r *run) stop() {
+	r.cancel()
+	if r.state.CompareAndSwap(atWork, abandoned) {
+		r.left.add(1)
+	}
+}
 
 func (r *run) parse(ctx context.Context) {
+	defer func() {
+		if !r.state.CompareAndSwap(atWork, ended) {
+			r.left.add(-1)
+		}
+	}()
 	err := r.parseRecovering(ctx)
 	if err == nil && !r.text {
 		err = refuse(Empty, r.unread)
@@ -83,6 +105,11 @@ func (r *run) parseRecovering(ctx context.Context) (err error) {
 
 // emit takes a block from the parser.
 func (r *run) emit(b Block) error {
+	select {
+	case <-r.done:
+		return errStopped // nobody waits any more
+	default:
+	}
 	b = cleanBlock(b)
 	if b.Text == "" {
 		return nil
@@ -147,6 +174,57 @@ func (r *run) next(ctx context.Context, timer *time.Timer) (batch, error) {
 		return batch{}, callerLeft{ctx.Err()}
 	case <-timer.C:
 		return batch{}, refuse(TimedOut, errors.New("the parser was still at work when the time limit passed (Timeout)"))
+	}
+}
+
+// maxLeftBehind is how many parsers of a Registry may be at work for nobody.
+const maxLeftBehind = 16
+
+// leftBehind counts the parsers that did not come back when their reader left.
+type leftBehind struct {
+	mu      sync.Mutex
+	parsers int
+	changed chan struct{} // closed when there is one less; nil if nobody waits
+}
+
+func (l *leftBehind) add(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.parsers += n; n < 0 && l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// room returns nil, or what is closed once it is worth asking again.
+func (l *leftBehind) room() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.parsers < maxLeftBehind {
+		return nil
+	}
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.changed
+}
+
+// wait returns when there is room for one more parser that may not come back.
+func (l *leftBehind) wait(ctx context.Context, limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		changed := l.room()
+		if changed == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return callerLeft{ctx.Err()}
+		case <-timer.C:
+			return refuse(TimedOut, fmt.Errorf("%d parsers are still at work on documents whose time was up; only a new process ends them", maxLeftBehind))
+		}
 	}
 }
 

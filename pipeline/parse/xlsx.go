@@ -3,7 +3,9 @@ package parse
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,13 +22,16 @@ func (xlsxParser) Version() int { return 1 }
 func (xlsxParser) builtin()     {}
 
 func (xlsxParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
-	if _, err := openPackage(in); err != nil {
+	p, err := openPackage(in)
+	if err != nil {
 		return err
 	}
-	limits := in.budget.limits
-	limit := min(limits.MaxUnpacked-in.budget.unpacked.Load(), 3*limits.MaxSize)
+	total, err := p.claim()
+	if err != nil {
+		return err
+	}
 	book, err := excelize.OpenReader(io.NewSectionReader(in.Content, 0, in.Size), excelize.Options{
-		UnzipSizeLimit: max(1, limit), UnzipXMLSizeLimit: max(1, limit),
+		UnzipSizeLimit: total + 1, UnzipXMLSizeLimit: total + 1, // all of it in memory, nothing in files
 	})
 	if err != nil {
 		return xlsxRefusal(err)
@@ -43,12 +48,32 @@ func (xlsxParser) Parse(ctx context.Context, in Input, emit func(Block) error) e
 	return nil
 }
 
+// claim takes all members of a package from the budget at once, for a reader that
+// unpacks them by itself, and returns their size. They say how large they are, and
+// a zip reader gives no more of a member than that. A package that is held in
+// memory as a whole may take packageFactor times the room of a member.
+func (p *zipPackage) claim() (total int64, err error) {
+	for _, f := range p.order {
+		size := int64(min(f.UncompressedSize64, math.MaxInt64/2))
+		if err := p.budget.spend(size, size, int64(f.CompressedSize64)); err != nil {
+			return 0, err
+		}
+		if total += size; total > packageFactor*p.budget.limits.MaxSize {
+			return 0, refuse(TooLarge, fmt.Errorf("the parts of a workbook unpack to more than %d bytes (%d × MaxSize)",
+				packageFactor*p.budget.limits.MaxSize, packageFactor))
+		}
+	}
+	return total, nil
+}
+
+// packageFactor is how many times MaxSize the parts of a workbook may unpack to:
+// its cells are markup, and most of that is not text.
+const packageFactor = 3
+
 func xlsxRefusal(err error) error {
 	switch {
 	case errors.Is(err, excelize.ErrWorkbookPassword):
 		return refuse(PasswordProtected, err)
-	case strings.Contains(err.Error(), "unzip size exceeds"): // it has no type
-		return refuse(TooLarge, err)
 	}
 	return err
 }
