@@ -8,9 +8,8 @@ import (
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// versions are what a store holds of a document that is not to be enriched: the
-// rows by policy, and the commit marks of its content by policies that
-// are not its own.
+// versions are what a store holds of a document: the rows by policy, and the
+// commit marks of its content by policies that are not its own.
 type versions struct {
 	rows  map[string][]hash
 	marks []rows.Row

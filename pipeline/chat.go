@@ -94,7 +94,7 @@ func (c *chatter) answer(q *question) {
 	if q.text, q.kept = known[q.key]; q.kept {
 		return
 	}
-	need := q.estimate()
+	need := q.estimate(c.run.Enrich.Model)
 	if !c.budget.take(need) {
 		q.err = errBudget
 		return
@@ -238,7 +238,7 @@ func spentOn(q *question, response openai.ChatCompletionResponse) int {
 		return min(spent, 1<<30)
 	}
 	said := front(response.Choices[0].Message.Content, answerBytes)
-	return q.estimate() - q.tokens + chunk.EstimateTokens(said)
+	return q.shown() + chunk.EstimateTokens(said)
 }
 
 // keep remembers an answer, be it of no use. That of the canary has no key.

@@ -75,23 +75,23 @@ func (r *run) listExisting(group []*part) {
 var existingFields = []string{rows.ID, rows.Doc, rows.TextSHA, rows.Ordinal, rows.Chunks, rows.SHA, rows.Policy}
 
 func (r *run) readExisting(documents []*document) error {
-	versions := map[*document]*versions{}
+	found := map[*document]*versions{}
 	err := r.readRows(documents, existingFields, func(d *document, row rows.Row) {
 		d.existing[hashed(row.ID)] = true
 		d.byText[hashed(row.TextSHA)] = hashed(row.ID)
 		if d.enriching {
-			d.more.keepPaid(d.policy, row)
+			d.more.keepStored(d, row)
 			return
 		}
-		if versions[d] == nil {
-			versions[d] = newVersions()
+		if found[d] == nil {
+			found[d] = newVersions()
 		}
-		versions[d].add(d, row)
+		found[d].add(d, row)
 	})
 	if err != nil {
 		return err
 	}
-	return r.adopt(versions)
+	return r.adopt(found)
 }
 
 func failAll(documents []*document, err error) {

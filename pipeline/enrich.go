@@ -117,6 +117,7 @@ type enriched struct {
 	parts       sync.WaitGroup
 	seeding     chan struct{} // closed when the answers in its rows are in the journal; nil before
 	paid        []hash        // rows that hold answers
+	stored      *versions     // what the store holds of a document that the journal does not know
 	pending     bool          // something is still to be asked
 	tokens      int
 	unanswered  int
@@ -161,11 +162,7 @@ func (e *enricher) enrich(group []*part) {
 	for _, q := range questions {
 		q.doc.answered(q)
 	}
-	for _, p := range mine {
-		if p.first {
-			p.doc.begin(questions, e.budget.spentUp())
-		}
-	}
+	e.begin(mine, questions)
 	for _, p := range mine {
 		e.complete(p)
 	}
@@ -316,10 +313,34 @@ func (d *document) answered(q *question) {
 	}
 }
 
-// begin decides how the document is enriched, once the questions about its
-// beginning are answered. One that got nothing, since the budget is spent, stays
-// as it is, or else is as it would be without enrichment.
-func (d *document) begin(questions []*question, spent bool) {
+// begin decides how the documents that begin in these parts are enriched. One
+// that got nothing, since the budget is spent, stays as it is, or else is as it
+// would be without enrichment.
+func (e *enricher) begin(parts []*part, questions []*question) {
+	spent := e.budget.spentUp()
+	unknown := map[*document]*versions{} // that the store may hold with enrichment of another kind
+	for _, p := range parts {
+		if !p.first {
+			continue
+		}
+		p.doc.decide(questions, spent)
+		if p.doc.more.asPlain && !p.doc.adopted && p.doc.more.stored != nil {
+			unknown[p.doc] = p.doc.more.stored
+		}
+	}
+	if err := e.run.adopt(unknown); err != nil {
+		for d := range unknown {
+			d.fail(err)
+		}
+	}
+	for _, p := range parts {
+		if p.first {
+			close(p.doc.more.begun)
+		}
+	}
+}
+
+func (d *document) decide(questions []*question, spent bool) {
 	got, over := 0, 0
 	for _, q := range questions {
 		switch {
@@ -334,7 +355,6 @@ func (d *document) begin(questions []*question, spent bool) {
 	if d.more.asPlain = spent && got == 0 && over > 0; d.more.asPlain {
 		d.stay()
 	}
-	close(d.more.begun)
 }
 
 // stay leaves the document as the store holds it, where it does, and else makes
@@ -530,9 +550,16 @@ func (d *document) record(at time.Time) journal.Document {
 	return done
 }
 
-// keepPaid notes a stored row that may hold answers.
-func (e *enriched) keepPaid(policy string, row rows.Row) {
-	if row.Policy == policy && row.Ordinal < contextChunks && len(e.paid) < contextChunks {
+// keepStored notes a row of a document to be enriched that the store holds.
+func (e *enriched) keepStored(d *document, row rows.Row) {
+	if row.Policy == d.rich && row.Ordinal < contextChunks && len(e.paid) < contextChunks {
 		e.paid = append(e.paid, hashed(row.ID))
 	}
+	if d.recorded {
+		return
+	}
+	if e.stored == nil {
+		e.stored = newVersions()
+	}
+	e.stored.add(d, row)
 }

@@ -322,6 +322,8 @@ func TestBudget(t *testing.T) {
 		assert.NotEmpty(t, meta.Context, row.Source)
 		assert.False(t, meta.Enrichment.Pending)
 	}
+	verification, faults := w.verified(false)
+	assert.True(t, verification.Consistent(), "%v", faults)
 	done, err := w.run(within(1))
 	require.NoError(t, err)
 	assert.Equal(t, 41, done.Unchanged)
@@ -344,6 +346,11 @@ func TestAnotherModelWithoutBudgetUndoesNothing(t *testing.T) {
 		assert.Equal(t, 21, summary.Unchanged)
 		assert.Equal(t, ids, w.requireComplete(21))
 	}
+	w.loseJournal()
+	summary, err := w.run(other)
+	require.NoError(t, err)
+	assert.Equal(t, 21, summary.Ingested)
+	assert.Equal(t, ids, w.requireComplete(21), "nor where the journal is lost")
 	again, err := w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 21, again.Unchanged, "and known to be enriched by the first")
@@ -744,6 +751,8 @@ func TestChatRequestForModelsThatThink(t *testing.T) {
 	thinks := chatRequest("o3-mini", "p", 100)
 	assert.Equal(t, 800, thinks.MaxCompletionTokens)
 	assert.NoError(t, openai.NewReasoningValidator().Validate(thinks))
+	q := &question{prompt: "p", tokens: 100}
+	assert.Equal(t, 700, q.estimate("o3-mini")-q.estimate("gpt-4o-mini"))
 }
 
 func TestQuestionsAreBounded(t *testing.T) {

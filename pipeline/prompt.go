@@ -111,9 +111,14 @@ func (e *enricher) aboutChunk(d *document, row *pending) *question {
 	return &q
 }
 
-// estimate is how many tokens a question costs at most, roughly.
-func (q *question) estimate() int {
-	return chunk.EstimateTokens(systemPrompt) + chunk.EstimateTokens(q.prompt) + q.tokens
+// estimate is how many tokens a question to a model costs at most, roughly.
+func (q *question) estimate(model string) int {
+	return q.shown() + max(q.tokens, chatRequest(model, q.prompt, q.tokens).MaxCompletionTokens)
+}
+
+// shown is how many tokens the model is shown, roughly.
+func (q *question) shown() int {
+	return chunk.EstimateTokens(systemPrompt) + chunk.EstimateTokens(q.prompt)
 }
 
 // thinking is how many more tokens a model gets that thinks before it answers.
