@@ -448,8 +448,7 @@ func (d *document) pendingEnrichment() bool {
 	return d.more != nil && d.more.pending
 }
 
-// withFields adds texts that are not empty, and the receipt, to metadata; a
-// field that is there stays.
+// withFields adds texts that are not empty, and the receipt, to metadata.
 func withFields(meta json.RawMessage, texts map[string]string, note receipt) (json.RawMessage, error) {
 	fields, err := readFields(meta)
 	if err != nil {
