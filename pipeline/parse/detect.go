@@ -29,7 +29,7 @@ const (
 
 func (r *Registry) registerBuiltin() {
 	r.register(entry{parser: textParser{}}, mimeText, ".txt", ".text", ".log", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
-	r.register(entry{parser: markdownParser{}}, "text/markdown", ".md", ".markdown", ".mdown", ".mkd", ".mdx")
+	r.register(entry{parser: newMarkdownParser()}, "text/markdown", ".md", ".markdown", ".mdown", ".mkd", ".mdx")
 	r.register(entry{parser: htmlParser{}}, mimeHTML, "application/xhtml+xml", ".html", ".htm", ".xhtml")
 	r.register(entry{parser: csvParser{}}, "text/csv", "text/tab-separated-values", ".csv", ".tsv", ".tab", ".psv")
 	r.register(entry{parser: jsonParser{}}, "application/json", "application/geo+json", ".json", ".geojson")

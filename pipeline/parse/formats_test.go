@@ -1,9 +1,11 @@
 package parse_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -164,6 +166,22 @@ func TestXMLOfWhichOnlyTheVeryEndIsMissingIsRead(t *testing.T) {
 			assert.ErrorIs(t, err, parse.Malformed, content)
 		}
 	}
+}
+
+func TestManyReadersOfMarkdownAtOnce(t *testing.T) {
+	reg := newRegistry(t, parse.Limits{})
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for range 50 {
+				blocks, err := read(t, reg, "a.md", fmt.Sprintf("# Head\n\nText %d[^1] [a]\n\n[^1]: Foot %d\n[a]: b", i, i))
+				if assert.NoError(t, err) {
+					assert.Equal(t, fmt.Sprintf("paragraph Foot %d", i), outline(blocks)[2])
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 func TestMarkdownKeepsAlternativeTextsOfPicturesInHTML(t *testing.T) {

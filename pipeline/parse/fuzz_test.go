@@ -133,7 +133,9 @@ func FuzzEPUBPackage(f *testing.F) {
 
 func FuzzXLSXSheet(f *testing.F) {
 	workbook := xlsx(f)
-	pack := func(t testing.TB, part string) string { return withMember(t, workbook, "xl/worksheets/sheet1.xml", part) }
+	pack := func(t testing.TB, part string) string {
+		return withMember(t, workbook, "xl/worksheets/sheet1.xml", part)
+	}
 	fuzzIn(f, "a.xlsx", pack, `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData><row r="1"><c r="A1" t="s"><v>0</v></c><c r="B9" t="inlineStr"><is><t>x</t></is></c></row></sheetData></worksheet>`)
 }
 

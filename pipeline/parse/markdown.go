@@ -9,19 +9,24 @@ import (
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
 	extast "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 )
 
 // markdownParser reads CommonMark with tables, task lists, footnotes and
 // definition lists. Marks of emphasis and the targets of links are dropped.
-type markdownParser struct{}
+type markdownParser struct{ parser parser.Parser }
+
+func newMarkdownParser() markdownParser {
+	return markdownParser{goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote, extension.DefinitionList)).Parser()}
+}
 
 func (markdownParser) Name() string { return "markdown" }
 func (markdownParser) Version() int { return 2 }
 func (markdownParser) builtin()     {}
 
-func (markdownParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (p markdownParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
 	content, err := readText(in, nil)
 	if err != nil {
 		return err
@@ -31,9 +36,8 @@ func (markdownParser) Parse(_ context.Context, in Input, emit func(Block) error)
 		return err
 	}
 	source := []byte(body)
-	md := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote, extension.DefinitionList))
 	w := &markdownWalker{source: source, emit: emit}
-	return w.blocks(md.Parser().Parse(text.NewReader(source)), 0)
+	return w.blocks(p.parser.Parse(text.NewReader(source)), 0)
 }
 
 // frontMatter emits the YAML or TOML at the head of a page as a record, its

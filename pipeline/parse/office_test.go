@@ -57,6 +57,29 @@ func TestDOCX(t *testing.T) {
 	}, outline(blocks))
 }
 
+// Only the styles of headings are read, and styles as no Word writes them are
+// read whole.
+func TestDOCXStyles(t *testing.T) {
+	for _, row := range []struct{ name, styles, kind string }{
+		{"heading after latent styles", `<w:styles ` + wordNS + `><w:latentStyles><w:lsdException w:name="heading 3"/></w:latentStyles>` +
+			`<w:style w:styleId="n"><w:name w:val="Normal"/></w:style><w:style w:styleId="s"><w:name w:val="Heading 3"/></w:style></w:styles>`, "heading3"},
+		{"outline level", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Mine"/><w:pPr><w:outlineLvl w:val="1"/></w:pPr></w:style></w:styles>`, "heading2"},
+		{"title", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Title"/></w:style></w:styles>`, "heading1"},
+		{"other prefix", `<x:styles xmlns:x="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><x:style x:styleId="s"><x:name x:val="heading 4"/></x:style></x:styles>`, "heading4"},
+		{"none", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Quote"/></w:style></w:styles>`, "paragraph"},
+		{"odd", `</w:style>`, "paragraph"},
+	} {
+		blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(t, "word/styles.xml", row.styles,
+			"word/document.xml", `<w:document `+wordNS+`><w:p><w:pPr><w:pStyle w:val="s"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p></w:document>`))
+		if row.name == "odd" {
+			assert.ErrorIs(t, err, parse.Malformed, row.name)
+			continue
+		}
+		require.NoError(t, err, row.name)
+		assert.Equal(t, []string{row.kind + " Head"}, outline(blocks), row.name)
+	}
+}
+
 func shape(holder, text string) string {
 	return `<p:sp><p:nvSpPr><p:nvPr>` + holder + `</p:nvPr></p:nvSpPr><p:txBody><a:p><a:r><a:t>` + text + `</a:t></a:r></a:p></p:txBody></p:sp>`
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -143,9 +144,9 @@ func TestParserThatNeverEndsIsLeftBehind(t *testing.T) {
 func TestParsersLeftBehindAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegistry(t, parse.Limits{Timeout: time.Minute})
-		stuck, started := make(chan struct{}), 0
+		stuck, started := make(chan struct{}), new(atomic.Int32)
 		reg.Register(funcParser(func(_ context.Context, emit func(parse.Block) error) error {
-			started++
+			started.Add(1)
 			<-stuck
 			return emit(parse.Block{Text: "late"})
 		}), ".x")
@@ -156,7 +157,7 @@ func TestParsersLeftBehindAreBounded(t *testing.T) {
 		_, err := read(t, reg, "b.x", "content")
 		require.ErrorIs(t, err, parse.TimedOut)
 		assert.ErrorContains(t, err, "16 parsers are still at work")
-		assert.Equal(t, 16, started, "the seventeenth has not begun")
+		assert.EqualValues(t, 16, started.Load(), "the seventeenth has not begun")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
