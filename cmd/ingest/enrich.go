@@ -20,7 +20,10 @@ func (a *app) enrichment(config *pipeline.Config) error {
 	if err != nil {
 		return usage(err)
 	}
-	address := cmp.Or(s.ChatBaseURL, s.LLMBaseURL)
+	address, key := cmp.Or(s.ChatBaseURL, s.LLMBaseURL), s.ChatAPIKey
+	if address == s.LLMBaseURL { // no server is told another's key
+		key = cmp.Or(key, s.LLMAPIKey)
+	}
 	switch {
 	case s.EnrichModel == "":
 		return usage(errors.New("--enrich needs a chat model: name it with --enrich-model"))
@@ -30,7 +33,7 @@ func (a *app) enrichment(config *pipeline.Config) error {
 		return usage(errors.New("--enrich-budget is negative"))
 	}
 	client, err := llm.NewClient(llm.Config{
-		BaseURL: address, APIKey: cmp.Or(s.ChatAPIKey, s.LLMAPIKey), Timeout: s.Timeout, CAFile: s.CACert,
+		BaseURL: address, APIKey: key, Timeout: s.Timeout, CAFile: s.CACert,
 	})
 	if err != nil {
 		return configuration(fmt.Errorf("--chat-base-url: %w", err))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -216,4 +217,31 @@ func TestLlamaEnriches(t *testing.T) {
 	assert.Equal(t, meta.Context == "", o.summary.Unanswered == 1)
 	assert.LessOrEqual(t, len(meta.Context), 400)
 	assert.Equal(t, 1, c.ingest(t, args...).summary.Unchanged)
+}
+
+// The key of one server is not told to another.
+func TestKeyStaysWithItsServer(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		env  []string
+		want string
+	}{
+		{"another server", nil, ""},
+		{"its own key", []string{"PENSTOCK_CHAT_API_KEY=sk-chat"}, "Bearer sk-chat"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			told := make(chan string, 1)
+			chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				told <- r.Header.Get("Authorization")
+				w.WriteHeader(http.StatusUnauthorized)
+			}))
+			t.Cleanup(chat.Close)
+			c := newCommand(t, append(row.env, "PENSTOCK_LLM_API_KEY=sk-embeddings", "PENSTOCK_ENRICH=summary",
+				"PENSTOCK_ENRICH_MODEL=chat", "PENSTOCK_CHAT_BASE_URL="+chat.URL+"/v1")...)
+			corpus(t, c, 1)
+			o := c.ingest(t, "docs")
+			assert.Equal(t, exitDenied, o.code, o.stdout+o.stderr)
+			assert.Equal(t, row.want, <-told)
+		})
+	}
 }

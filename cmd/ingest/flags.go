@@ -54,7 +54,7 @@ type Settings struct {
 	EnrichModel  string `group:"enrichment" env:"PENSTOCK_ENRICH_MODEL" placeholder:"NAME" help:"Chat model for that."`
 	EnrichBudget int    `group:"enrichment" env:"PENSTOCK_ENRICH_BUDGET" placeholder:"TOKENS" help:"Most tokens, prompts and answers together, that a run may spend on it. Default: no limit."`
 	ChatBaseURL  string `name:"chat-base-url" group:"enrichment" env:"PENSTOCK_CHAT_BASE_URL" placeholder:"URL" help:"OpenAI-compatible server of the chat model. Default: --llm-base-url."`
-	ChatAPIKey   string `name:"chat-api-key" group:"enrichment" env:"PENSTOCK_CHAT_API_KEY" secret:"" placeholder:"SECRET" help:"Its key; better in the environment. Default: --llm-api-key."`
+	ChatAPIKey   string `name:"chat-api-key" group:"enrichment" env:"PENSTOCK_CHAT_API_KEY" secret:"" placeholder:"SECRET" help:"Its key; better in the environment. Default: --llm-api-key, if the server is that of --llm-base-url."`
 
 	Timeout  time.Duration `default:"60s" env:"PENSTOCK_TIMEOUT" help:"Longest time for one call to an upstream (${default})."`
 	CACert   string        `name:"ca-cert" env:"PENSTOCK_CA_CERT" placeholder:"FILE" help:"Certificates (PEM) to trust instead of the system's."`
