@@ -99,10 +99,13 @@ func (c *command) ingest(t *testing.T, args ...string) output {
 	return o
 }
 
-// write lays a file below the working folder.
+// write lays a file below the working folder, whole from the moment it is there:
+// somebody may be watching.
 func (c *command) write(t *testing.T, name, content string) {
 	t.Helper()
 	full := filepath.Join(c.dir, filepath.FromSlash(name))
 	require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
-	require.NoError(t, os.WriteFile(full, []byte(content), 0o644))
+	half := filepath.Join(filepath.Dir(c.dir), "half")
+	require.NoError(t, os.WriteFile(half, []byte(content), 0o644))
+	require.NoError(t, os.Rename(half, full))
 }
