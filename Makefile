@@ -17,8 +17,6 @@ test: ## install the servers that the tests need, run every test
 	@if scripts/install-services; then export PENSTOCK_REQUIRE_SERVICES=1; \
 	elif [ "$$PENSTOCK_REQUIRE_SERVICES" = 1 ]; then exit 1; \
 	else echo "make test: the tests that need what is missing are skipped"; fi; \
-	export PENSTOCK_CORPUS="$${PENSTOCK_CORPUS:-$${PENSTOCK_SERVICES:-$(CURDIR)/.services}/corpus}"; \
-	[ -e "$$PENSTOCK_CORPUS" ] || unset PENSTOCK_CORPUS; \
 	$(GO) test $(TESTFLAGS) -timeout $(TIMEOUT) $(PKG)
 
 check: fmt vet fix staticcheck tidy race bench-module ## what must pass before a change goes in

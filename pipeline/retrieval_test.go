@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
@@ -167,15 +168,6 @@ func report(t *testing.T, set string, found map[string]ranks, names ...string) {
 	}
 }
 
-func corpus(t *testing.T, folder string) string {
-	t.Helper()
-	root := os.Getenv("PENSTOCK_CORPUS")
-	if root == "" {
-		t.Skip("PENSTOCK_CORPUS is not set: make test sets it to .services/corpus, which scripts/install-services lays out")
-	}
-	return filepath.Join(root, folder)
-}
-
 // filesIn lists the files of some kinds below a folder, in order.
 func filesIn(t *testing.T, root string, exts ...string) []string {
 	var files []string
@@ -226,7 +218,7 @@ func TestFusedRankingFindsSections(t *testing.T) {
 	chunker, err := chunk.New(chunk.Config{Count: s.model.Tokens})
 	require.NoError(t, err)
 	var questions []inquiry
-	for _, file := range filesIn(t, corpus(t, "samples"), ".md", ".rst") {
+	for _, file := range filesIn(t, upstreams.Samples(t), ".md", ".rst") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for i, section := range cutAtHeadings(strings.ReplaceAll(string(text), "\r\n", "\n"), filepath.Ext(file)) {
@@ -308,7 +300,7 @@ func readPages(t *testing.T) []page {
 	reg := parse.New(parse.Limits{})
 	t.Cleanup(func() { require.NoError(t, reg.Close()) })
 	var pages []page
-	for _, file := range filesIn(t, corpus(t, "html"), ".html") {
+	for _, file := range filesIn(t, upstreams.PythonDocs(t), ".html") {
 		if notAPart.MatchString(filepath.ToSlash(file)) {
 			continue
 		}

@@ -54,6 +54,28 @@ func PythonDocs(t testing.TB) string {
 	return path
 }
 
+// Samples returns the folder with the documents out of source packages: every
+// format, the broken and the odd too, the same on every machine.
+func Samples(t testing.TB) string {
+	t.Helper()
+	folder, err := Folder()
+	check(t, err)
+	mark, err := installed("the corpus of documents", filepath.Join(folder, "corpus", "samples", "complete"))
+	check(t, err)
+	return filepath.Dir(mark)
+}
+
+// Manuals returns the folder with books and manuals as Debian has them, in EPUB,
+// PDF and HTML.
+func Manuals(t testing.TB) string {
+	t.Helper()
+	folder, err := Folder()
+	check(t, err)
+	path, err := installed("books and manuals", filepath.Join(folder, "corpus", "manuals"))
+	check(t, err)
+	return path
+}
+
 // Airflow returns the path of Airflow's command.
 func Airflow(t testing.TB) string {
 	t.Helper()

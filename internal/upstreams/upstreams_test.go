@@ -206,6 +206,17 @@ func TestServerThatEndsByItselfShowsItsLog(t *testing.T) {
 	assert.Contains(t, v.said, "no licence")
 }
 
+func TestCorpus(t *testing.T) {
+	for pattern, least := range map[string]int{
+		filepath.Join(upstreams.Samples(t), "pypdf-*", "resources", "*.pdf"):                             50,
+		filepath.Join(upstreams.Manuals(t), "live-manual-epub", "usr", "share", "doc", "*", "epub", "*"): 5,
+	} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		assert.Greater(t, len(files), least, pattern)
+	}
+}
+
 func TestPythonDocs(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(upstreams.PythonDocs(t), "library", "*.html"))
 	require.NoError(t, err)

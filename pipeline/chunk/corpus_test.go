@@ -8,18 +8,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
-// pages reads the HTML files of the corpus that scripts/corpus fetches.
+// pages reads the Python manual.
 func pages(t testing.TB) (contents [][]byte, total int64) {
 	t.Helper()
-	root := os.Getenv("PENSTOCK_CORPUS")
-	if root == "" {
-		t.Skip("PENSTOCK_CORPUS is not set: run scripts/corpus FOLDER, and set it to FOLDER")
-	}
-	require.NoError(t, filepath.WalkDir(filepath.Join(root, "html"), func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(upstreams.PythonDocs(t), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".html" {
 			return err
 		}

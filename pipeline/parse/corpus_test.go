@@ -18,19 +18,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
-
-// corpus is a folder of documents that others made, which scripts/install-services
-// lays out.
-func corpus(t testing.TB, folder string) string {
-	t.Helper()
-	root := os.Getenv("PENSTOCK_CORPUS")
-	if root == "" {
-		t.Skip("PENSTOCK_CORPUS is not set: make test sets it to .services/corpus, which scripts/install-services lays out")
-	}
-	return filepath.Join(root, folder)
-}
 
 // sample is a document of the corpus, and what became of it.
 type sample struct {
@@ -42,15 +32,27 @@ type sample struct {
 
 func (s sample) ext() string { return strings.TrimPrefix(strings.ToLower(path.Ext(s.name)), ".") }
 
-// samples are the documents out of source packages, which are pinned: the same on
-// every machine. They are read once for all tests.
-var samples = sync.OnceValues(func() ([]sample, error) {
-	root := filepath.Join(os.Getenv("PENSTOCK_CORPUS"), "samples")
+// library holds the samples, which are read once for all tests.
+var library struct {
+	once    sync.Once
+	samples []sample
+	err     error
+}
+
+// readSamples reads the documents out of source packages.
+func readSamples(t testing.TB) []sample {
+	root := upstreams.Samples(t)
+	library.once.Do(func() { library.samples, library.err = readAll(root) })
+	require.NoError(t, library.err)
+	return library.samples
+}
+
+func readAll(root string) ([]sample, error) {
 	reg := parse.New(parse.Limits{})
 	defer reg.Close()
 	var all []sample
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || filepath.Dir(file) == root {
 			return err
 		}
 		name, err := filepath.Rel(root, file)
@@ -63,7 +65,7 @@ var samples = sync.OnceValues(func() ([]sample, error) {
 		return err
 	})
 	return all, err
-})
+}
 
 func readSample(reg *parse.Registry, file string) (sample, error) {
 	content, err := os.ReadFile(file)
@@ -75,13 +77,6 @@ func readSample(reg *parse.Registry, file string) (sample, error) {
 		}
 	}
 	return one, err
-}
-
-func readSamples(t *testing.T) []sample {
-	corpus(t, "")
-	all, err := samples()
-	require.NoError(t, err)
-	return all
 }
 
 // TestCorpus reads every sample. What is refused, and why, is in
@@ -172,8 +167,8 @@ func corpusTable(all []sample) string {
 func TestManualsAreRead(t *testing.T) {
 	reg := newRegistry(t, parse.Limits{})
 	read := map[string]int{}
-	for _, folder := range []string{"manuals", "html"} {
-		require.NoError(t, filepath.WalkDir(corpus(t, folder), func(file string, d fs.DirEntry, err error) error {
+	for _, folder := range []string{upstreams.Manuals(t), upstreams.PythonDocs(t)} {
+		require.NoError(t, filepath.WalkDir(folder, func(file string, d fs.DirEntry, err error) error {
 			ext := strings.ToLower(filepath.Ext(file))
 			if err != nil || !slices.Contains([]string{".pdf", ".html", ".epub"}, ext) {
 				return err

@@ -174,7 +174,7 @@ func TestManyReadersOfMarkdownAtOnce(t *testing.T) {
 	for i := range 8 {
 		group.Go(func() {
 			for range 50 {
-				blocks, err := read(t, reg, "a.md", fmt.Sprintf("# Head\n\nText %d[^1] [a]\n\n[^1]: Foot %d\n[a]: b", i, i))
+				blocks, err := read(t, reg, "a.md", fmt.Sprintf("# Head\n\nText %d[^1] [a]\n\n[a]: b\n\n[^1]: Foot %d", i, i))
 				if assert.NoError(t, err) {
 					assert.Equal(t, fmt.Sprintf("paragraph Foot %d", i), outline(blocks)[2])
 				}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
@@ -104,10 +105,10 @@ func judged(t *testing.T, ext string) []sample {
 	}
 	reg := newRegistry(t, parse.Limits{})
 	for _, pattern := range map[string][]string{
-		"epub": {"manuals/*/usr/share/doc/*/*.epub"},
-		"html": {"html/library/[de]*.html", "html/tutorial/*.html"},
+		"epub": {filepath.Join(upstreams.Manuals(t), "*", "usr", "share", "doc", "*", "*.epub")},
+		"html": {filepath.Join(upstreams.PythonDocs(t), "library", "[de]*.html"), filepath.Join(upstreams.PythonDocs(t), "tutorial", "*.html")},
 	}[ext] {
-		paths, err := filepath.Glob(corpus(t, filepath.FromSlash(pattern)))
+		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, paths)
 		for path := range every(paths, 1+len(paths)/10) {
