@@ -255,7 +255,7 @@ func (d *display) unopened(err error) error {
 	}
 	shown := &pipeline.Stop{Kind: stop.Kind, Upstream: stop.Upstream, Reason: stop.Err.Error()}
 	if !stop.RetryAt.IsZero() {
-		at := stop.RetryAt.UTC().Truncate(time.Second)
+		at := stop.RetryAt.UTC().Add(time.Second - 1).Truncate(time.Second) // not before
 		shown.RetryAt = &at
 	}
 	d.summary(pipeline.Summary{Destination: d.app.destination(), Stopped: shown})

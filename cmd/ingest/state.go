@@ -30,6 +30,8 @@ func (s *Settings) remoteState() (bucket, prefix string, ok bool) {
 func (a *app) checkState() error {
 	bucket, prefix, remote := a.settings.remoteState()
 	switch {
+	case !remote && strings.Contains(a.settings.State, "://"):
+		return errors.New("--state: it is a folder or s3://bucket/prefix")
 	case remote && (bucket == "" || prefix == ""):
 		return errors.New("--state: in an object store it needs a bucket and a prefix of its own, s3://bucket/prefix")
 	case remote && a.settings.StateLease < lease.MinTTL:

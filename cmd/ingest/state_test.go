@@ -215,6 +215,7 @@ func TestStateFaults(t *testing.T) {
 	}{
 		{"no prefix", "s3://bucket", nil, exitUsage, "s3://bucket/prefix"},
 		{"no bucket", "s3://", nil, exitUsage, "s3://bucket/prefix"},
+		{"another store", "gs://bucket/state", nil, exitUsage, "a folder or s3://bucket/prefix"},
 		{"short lease", "s3://bucket/state", []string{"PENSTOCK_STATE_LEASE=2s"}, exitUsage, "--state-lease: 2s is too short"},
 		{"no such bucket", "s3://not-there/state", nil, exitConfiguration, "of the state does not exist"},
 		{"wrong key", "s3://" + at.Bucket + "/state", []string{"AWS_SECRET_ACCESS_KEY=wrong"}, exitDenied, "403"},

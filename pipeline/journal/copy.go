@@ -74,7 +74,7 @@ func (t table) triggers() string {
 		}
 		note := fmt.Sprintf("INSERT OR REPLACE INTO changed(name, a, b) VALUES ('%s', %s.%s, %s);", t.name, row, t.columns[0], t.second(row))
 		if t.blob != "" {
-			note += "INSERT OR REPLACE INTO paid VALUES (NEW.space, NEW.key, 0);"
+			note = "INSERT OR REPLACE INTO paid VALUES (NEW.space, NEW.key, 0);"
 		}
 		fmt.Fprintf(&all, "CREATE TRIGGER %s_%s AFTER %s ON %s BEGIN %s END;\n", t.name, strings.ToLower(event), event, t.name, note)
 	}
@@ -83,18 +83,17 @@ func (t table) triggers() string {
 
 // tracking is what a journal has that is copied elsewhere: changed notes the
 // rows that are not in a copy yet, and paid the vectors that are not in the
-// vector store yet, with whether a copy has them.
+// vector store yet: most of them are a moment later. One that has been seen once
+// (1) is noted the next time (2).
 const tracking = `
 CREATE TABLE changed (seq INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, a TEXT NOT NULL, b TEXT NOT NULL, UNIQUE (name, a, b));
-CREATE TABLE paid (space TEXT NOT NULL, key TEXT NOT NULL, copied INTEGER NOT NULL, PRIMARY KEY (space, key));
-INSERT INTO paid SELECT space, key, 1 FROM vector;
+CREATE TABLE paid (space TEXT NOT NULL, key TEXT NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (space, key));
+INSERT INTO paid SELECT space, key, 2 FROM vector;
 `
 
-// Track has the journal note from now on what changes, for [Journal.Changes].
-// Call it once, after what [Journal.Apply] brings. All vectors that are there
-// count as [paid for and not stored].
-//
-// [paid for and not stored]: [Journal.Stored]
+// Track has the journal note from now on what changes, for
+// [Journal.WriteChanges]. Call it once, after what [Journal.Apply] brings: the
+// vectors that are there count as copied and not stored.
 func (j *Journal) Track(ctx context.Context) error {
 	text := tracking
 	for _, t := range tables {
@@ -108,6 +107,27 @@ func (j *Journal) Track(ctx context.Context) error {
 	return err
 }
 
+// NoteVectors has the vectors copied that were paid for before the last call and
+// are not stored yet; with fresh, those as well that came after it. The others
+// change only when they are stored.
+func (j *Journal) NoteVectors(ctx context.Context, fresh bool) error {
+	steps := []string{
+		"INSERT OR REPLACE INTO changed(name, a, b) SELECT 'vector', space, key FROM paid WHERE seen=1",
+		"UPDATE paid SET seen=seen+1 WHERE seen<2",
+	}
+	if fresh {
+		steps = append(steps, steps...)
+	}
+	return j.write(ctx, func(tx *sql.Tx) error {
+		for _, step := range steps {
+			if _, err := tx.ExecContext(ctx, step); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Stored says that the vectors of these texts are in the vector store now. A
 // journal that is copied elsewhere copies them no longer.
 func (j *Journal) Stored(ctx context.Context, space string, keys ...string) error {
@@ -117,8 +137,7 @@ func (j *Journal) Stored(ctx context.Context, space string, keys ...string) erro
 	return j.write(ctx, func(tx *sql.Tx) error {
 		for _, key := range keys {
 			for _, step := range []string{
-				"INSERT OR REPLACE INTO changed(name, a, b) SELECT 'vector', space, key FROM paid WHERE space=?1 AND key=?2 AND copied",
-				"DELETE FROM changed WHERE name='vector' AND a=?1 AND b=?2 AND EXISTS (SELECT 1 FROM paid WHERE space=?1 AND key=?2 AND NOT copied)",
+				"INSERT OR REPLACE INTO changed(name, a, b) SELECT 'vector', space, key FROM paid WHERE space=?1 AND key=?2 AND seen=2",
 				"DELETE FROM paid WHERE space=?1 AND key=?2",
 			} {
 				if _, err := tx.ExecContext(ctx, step, space, key); err != nil {
@@ -298,10 +317,6 @@ func (j *Journal) change(ctx context.Context, c *copier, n note) error {
 	key := n.key[:t.key]
 	query := "SELECT " + t.list() + " FROM " + t.name + t.where()
 	if t.blob != "" {
-		// Marked before it is sent: a copy that fails costs a line later.
-		if _, err := j.db.ExecContext(ctx, "UPDATE paid SET copied=1 WHERE space=? AND key=?", key...); err != nil {
-			return err
-		}
 		query += " AND EXISTS (SELECT 1 FROM paid WHERE paid.space=vector.space AND paid.key=vector.key)"
 	}
 	err := c.row(t, j.db.QueryRowContext(ctx, query, key...))

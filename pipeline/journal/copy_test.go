@@ -27,6 +27,7 @@ func tracked(t *testing.T) *Journal {
 func changes(t *testing.T, j *Journal) (lines []string, text string) {
 	t.Helper()
 	var b bytes.Buffer
+	require.NoError(t, j.NoteVectors(t.Context(), true))
 	mark, err := j.WriteChanges(t.Context(), &b, 1<<20)
 	require.NoError(t, err)
 	if mark == 0 {
@@ -212,6 +213,30 @@ func TestCopyHoldsTheNewestAnswers(t *testing.T) {
 		require.NoError(t, j.db.QueryRowContext(ctx, "SELECT count(*) FROM answer").Scan(&n))
 		assert.Equal(t, paidKept, n)
 	}
+}
+
+// Most vectors are stored a moment after they were paid for: only those that
+// wait for longer are copied.
+func TestFreshVectorsAreNotCopied(t *testing.T) {
+	j, ctx := tracked(t), t.Context()
+	copied := func(fresh bool) int64 {
+		require.NoError(t, j.NoteVectors(ctx, fresh))
+		mark, err := j.WriteChanges(ctx, io.Discard, 1<<20)
+		require.NoError(t, err)
+		require.NoError(t, j.Copied(ctx, mark))
+		return mark
+	}
+	require.NoError(t, j.KeepVectors(ctx, "m/1", map[string][]float32{"a": {1}}))
+	assert.Zero(t, copied(false), "it has just come")
+	assert.NotZero(t, copied(false), "it still waits")
+	assert.Zero(t, copied(false), "the copy has it")
+	require.NoError(t, j.KeepVectors(ctx, "m/1", map[string][]float32{"b": {1}}))
+	assert.NotZero(t, copied(true), "at the end all are taken along")
+	assert.Zero(t, copied(true))
+	require.NoError(t, j.KeepVectors(ctx, "m/1", map[string][]float32{"c": {1}}))
+	assert.Zero(t, copied(false))
+	require.NoError(t, j.Stored(ctx, "m/1", "c"))
+	assert.Zero(t, copied(true), "no copy has ever heard of it")
 }
 
 func TestStoredCostsNothingWhereNobodyCopies(t *testing.T) {

@@ -195,6 +195,16 @@ func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
 	return open(ctx, file, "ro")
 }
 
+// Held reports whether a process holds the journal in folder.
+func Held(folder string) bool {
+	lock := flock.New(filepath.Join(folder, lockName), flock.SetFlag(os.O_RDONLY))
+	free, err := lock.TryRLock()
+	if err != nil {
+		return false // there is no lock
+	}
+	return !free || lock.Unlock() != nil
+}
+
 func acquire(file string) (*flock.Flock, error) {
 	lock := flock.New(file)
 	held, err := lock.TryLock()

@@ -32,8 +32,8 @@ const (
 	// listTries is how often a state is looked at that changes meanwhile.
 	listTries = 5
 
-	all, more = "all", "more" // kinds of segments
-	ending    = ".jsonl.gz"
+	kindAll, kindMore = "all", "more" // kinds of segments
+	ending            = ".jsonl.gz"
 )
 
 // segments are the objects that hold a journal. Their names sort as they follow
@@ -64,7 +64,7 @@ func (s *segments) next(kind string) string {
 	return fmt.Sprintf("%012d-%08d.%s%s", s.epoch, s.last, kind, ending)
 }
 
-func isWhole(name string) bool { return strings.HasSuffix(name, "."+all+ending) }
+func isWhole(name string) bool { return strings.HasSuffix(name, "."+kindAll+ending) }
 
 // found takes the listing: what comes before the last whole copy is old.
 func (s *segments) found(names []string) {
@@ -199,7 +199,7 @@ func (s *State) writeChanges(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	size := int64(content.Len())
-	if err := s.put(ctx, s.log.next(more), bytes.NewReader(content.Bytes()), size); err != nil {
+	if err := s.put(ctx, s.log.next(kindMore), bytes.NewReader(content.Bytes()), size); err != nil {
 		return false, err
 	}
 	return true, s.Journal.Copied(ctx, mark)
@@ -236,7 +236,7 @@ func (s *State) compact(ctx context.Context) (err error) {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err == nil {
-		err = s.put(ctx, s.log.next(all), file, size)
+		err = s.put(ctx, s.log.next(kindAll), file, size)
 	}
 	if err != nil {
 		return err

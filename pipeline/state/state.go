@@ -46,6 +46,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -262,7 +263,8 @@ func read(ctx context.Context, config Config) (*State, error) {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	folder, err := os.MkdirTemp("", "penstock-state-*")
+	sweepFolders()
+	folder, err := os.MkdirTemp("", folderPattern)
 	if err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
@@ -274,6 +276,22 @@ func read(ctx context.Context, config Config) (*State, error) {
 		return nil, errors.Join(err, s.discard())
 	}
 	return s, nil
+}
+
+const (
+	folderPattern = "penstock-state-*"
+	folderAge     = 24 * time.Hour
+)
+
+// sweepFolders removes what killed processes left behind a day ago or earlier.
+// That it fails matters to nobody.
+func sweepFolders() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPattern))
+	for _, folder := range left {
+		if info, err := os.Stat(folder); err == nil && time.Since(info.ModTime()) > folderAge && !journal.Held(folder) {
+			_ = os.RemoveAll(folder)
+		}
+	}
 }
 
 // begin starts what goes on until Close. After one who was not heard of for
@@ -354,10 +372,13 @@ func (s *State) writeBack(ctx context.Context) {
 	}
 }
 
-// Flush writes back what has changed, now. It does not hold up those who use the
-// journal. The error is a [*lease.LostError], with nothing written, a
-// [*StoreError], or the local disk's own.
-func (s *State) Flush(ctx context.Context) error {
+// Flush writes back what has changed, now, but for vectors that are about to be
+// stored. It does not hold up those who use the journal. The error is a
+// [*lease.LostError], with nothing written, a [*StoreError], or the local disk's
+// own.
+func (s *State) Flush(ctx context.Context) error { return s.flush(ctx, false) }
+
+func (s *State) flush(ctx context.Context, end bool) error {
 	if s.lease == nil {
 		return nil
 	}
@@ -367,16 +388,22 @@ func (s *State) Flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for more := true; more; {
+	if err := s.Journal.NoteVectors(ctx, end); err != nil {
+		return err
+	}
+	for again := true; again; {
 		var err error
-		if more, err = s.writeChanges(ctx); err != nil {
+		if again, err = s.writeChanges(ctx); err != nil {
 			return err
 		}
 	}
 	if !s.log.due() {
 		return nil
 	}
-	return s.compact(ctx)
+	if err := s.compact(ctx); err != nil { // what counts is written
+		s.config.Logger.Info("the state could not be written anew; it is tried again", "state", s.config.place(), "error", err)
+	}
+	return nil
 }
 
 // Close writes back what has changed and gives the lease back. The error of a
@@ -390,7 +417,7 @@ func (s *State) Close(ctx context.Context) error {
 	s.work.Wait()
 	err := s.stillHeld(ctx)
 	if err == nil {
-		err = s.Flush(ctx)
+		err = s.flush(ctx, true)
 	}
 	if err != nil {
 		err = fmt.Errorf("the state could not be written to %s: %w", s.config.place(), err)

@@ -195,6 +195,30 @@ func TestLocalFolderGoes(t *testing.T) {
 	assert.Empty(t, left)
 }
 
+// What a killed process left behind goes a day later, if it is dead.
+func TestOldFoldersGo(t *testing.T) {
+	c, _ := here(t)
+	old := time.Now().Add(-folderAge - time.Minute)
+	folder := func(name string, made time.Time) string {
+		full := filepath.Join(os.TempDir(), "penstock-state-"+name)
+		require.NoError(t, os.Mkdir(full, 0o700))
+		require.NoError(t, os.Chtimes(full, made, made))
+		return full
+	}
+	dead, young, strange := folder("dead", old), folder("young", time.Now()), filepath.Join(os.TempDir(), "else")
+	require.NoError(t, os.Mkdir(strange, 0o700))
+	live := folder("live", old)
+	j, err := journal.Open(t.Context(), live)
+	require.NoError(t, err)
+	require.NoError(t, os.Chtimes(live, old, old))
+	require.NoError(t, open(t, c).Close(t.Context()))
+	assert.NoDirExists(t, dead)
+	assert.DirExists(t, young)
+	assert.DirExists(t, live)
+	assert.DirExists(t, strange)
+	require.NoError(t, j.Close())
+}
+
 func TestSecondRunIsToldWhoHoldsIt(t *testing.T) {
 	c, _ := here(t)
 	c.Holder = "the first"
