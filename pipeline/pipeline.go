@@ -106,7 +106,9 @@ type Config struct {
 	LLMGuard    llm.Guard
 
 	// Journal remembers what is done, under Destination: a name of the object
-	// store, bucket and prefix, vector store and collection together.
+	// store, bucket and prefix, vector store and collection together. Package
+	// pipeline/state keeps one in an object store. A journal that is revoked ends
+	// the run with a deferral.
 	Journal     *journal.Journal
 	Destination string
 

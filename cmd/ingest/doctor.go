@@ -70,6 +70,9 @@ func severity(code int) int {
 // examineFolder tries what a run needs of its folder.
 func (a *app) examineFolder() pipeline.Finding {
 	finding := pipeline.Finding{Upstream: "state", Hint: "name a writable folder on a local disk with --state"}
+	if _, _, remote := a.settings.remoteState(); remote {
+		finding = pipeline.Finding{Upstream: "folder", Hint: "the embedded stores need it: work where it can be made, or use real stores"}
+	}
 	err := os.MkdirAll(a.folder(), 0o750)
 	if err == nil {
 		var probe *os.File
@@ -90,7 +93,7 @@ func (a *app) examineFolder() pipeline.Finding {
 		finding.Detail = absolute + " is on " + kind + ", where the locks of SQLite do not hold"
 		return finding
 	}
-	return pipeline.Finding{Upstream: "state", OK: true, Detail: absolute + " can be written"}
+	return pipeline.Finding{Upstream: finding.Upstream, OK: true, Detail: absolute + " can be written"}
 }
 
 func (a *app) printFinding(f pipeline.Finding) {

@@ -37,7 +37,7 @@ type Settings struct {
 	S3Region     string `name:"s3-region" group:"object store" env:"PENSTOCK_S3_REGION,AWS_REGION,AWS_DEFAULT_REGION" placeholder:"NAME" help:"Region of the bucket."`
 	S3Bucket     string `name:"s3-bucket" group:"object store" default:"${bucket}" env:"PENSTOCK_S3_BUCKET" placeholder:"NAME" help:"Bucket for the originals (${default})."`
 	S3Prefix     string `name:"s3-prefix" group:"object store" env:"PENSTOCK_S3_PREFIX" placeholder:"PREFIX" help:"Put before each key."`
-	CreateBucket bool   `group:"object store" env:"PENSTOCK_CREATE_BUCKET" help:"Make the bucket when it is missing."`
+	CreateBucket bool   `group:"object store" env:"PENSTOCK_CREATE_BUCKET" help:"Make the bucket when it is missing, and that of --state."`
 
 	Milvus         string `group:"vector store" env:"PENSTOCK_MILVUS" placeholder:"HOST:PORT" help:"Keep chunks there. Default: SQLite in the state folder."`
 	MilvusUser     string `group:"vector store" env:"PENSTOCK_MILVUS_USER" placeholder:"NAME" help:"User name."`

@@ -377,12 +377,25 @@ func newer(format string, args ...any) error {
 	return &CopyError{Newer: true, Err: fmt.Errorf("it was written by a newer version: "+format, args...)}
 }
 
+// longestLine is far beyond every row.
+const longestLine = 16 << 20
+
 func (a *applier) line() ([]byte, error) {
-	line, err := a.lines.ReadBytes('\n')
-	if errors.Is(err, io.EOF) {
-		return nil, damaged("it breaks off")
+	var line []byte
+	for {
+		part, err := a.lines.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case errors.Is(err, io.EOF):
+			return nil, damaged("it breaks off")
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(line) > longestLine:
+			return nil, damaged("a line is longer than %d bytes", longestLine)
+		}
 	}
-	return line, err
 }
 
 func (a *applier) all() error {
@@ -398,7 +411,7 @@ func (a *applier) all() error {
 			return err
 		}
 		if line[0] == '{' {
-			return ended(line, n)
+			return a.ended(line, n)
 		}
 		if err := a.apply(line); err != nil {
 			return err
@@ -406,12 +419,20 @@ func (a *applier) all() error {
 	}
 }
 
-func ended(line []byte, n int) error {
+// ended holds the last line against those before it, and finds that it is the
+// last: a checksum may come behind it.
+func (a *applier) ended(line []byte, n int) error {
 	var end struct{ End *int }
 	if err := json.Unmarshal(line, &end); err != nil || end.End == nil || *end.End != n {
 		return damaged("its end does not fit its %d lines", n)
 	}
-	return nil
+	switch _, err := a.lines.ReadByte(); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	return damaged("it goes on behind its end")
 }
 
 func (a *applier) header(line []byte) error {

@@ -265,6 +265,8 @@ func TestDamagedCopies(t *testing.T) {
 		{"cut short", header + `["-problem","d","a"]` + "\n", "breaks off", false},
 		{"cut in a line", header + `["-problem","d`, "breaks off", false},
 		{"lines lost", header + `["-problem","d","a"]` + "\n" + `{"end":2}` + "\n", "its end does not fit its 1 lines", false},
+		{"goes on", header + `{"end":0}` + "\n" + `["-problem","d","a"]` + "\n", "goes on behind its end", false},
+		{"endless line", header + strings.Repeat(" ", longestLine+1<<20), "a line is longer than", false},
 		{"no end", header + `{"start":0}` + "\n", "its end does not fit", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {

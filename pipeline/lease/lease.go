@@ -180,8 +180,11 @@ func Acquire(ctx context.Context, config Config) (*Lease, error) {
 			return nil, l.heldBy(newest)
 		}
 		won, err := l.take(ctx, newest)
-		if won || err != nil {
-			return l, err
+		if err != nil {
+			return nil, err
+		}
+		if won {
+			return l, nil
 		}
 	}
 	return nil, &HeldError{Place: l.place(), Holder: "another was quicker", Until: time.Now().Add(config.TTL)}
@@ -222,7 +225,9 @@ func (l *Lease) advance(ctx context.Context, number int64, released bool) (won b
 		return false, nil
 	}
 	l.number = number
-	l.setDeadline(start.Add(l.TTL))
+	if !released {
+		l.setDeadline(start.Add(l.TTL))
+	}
 	l.sweep(ctx, all)
 	return true, nil
 }
@@ -260,8 +265,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l.Lost() != nil {
 		return nil
 	}
+	l.setDeadline(time.Time{}) // before anybody can have it
 	_, err := l.advance(ctx, l.number+1, true)
-	l.setDeadline(time.Time{})
 	return err
 }
 

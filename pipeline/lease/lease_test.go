@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +87,7 @@ func (c *clocked) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, 
 	}
 	out, err := c.Store.ListObjectsV2(ctx, in, o...)
 	if err == nil {
+		defer func() { _ = c.hook("list", true) }()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for i := range out.Contents {
@@ -288,6 +292,113 @@ func TestRenewalWithoutAnswer(t *testing.T) {
 	assert.Equal(t, before+4, l.number)
 }
 
+// Never do two believe to hold a lease, whatever the store and they themselves
+// do: calls that fail before or after they have worked, answers that are late,
+// holders that hang and come back.
+func TestNeverTwoHolders(t *testing.T) {
+	rounds := 5
+	if os.Getenv("PENSTOCK_LONG") == "1" {
+		rounds = 50
+	}
+	for range rounds {
+		seed := uint64(time.Now().UnixNano())
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { crowd(t, seed) })
+		})
+	}
+}
+
+// dice are random numbers for several goroutines.
+type dice struct {
+	mu   sync.Mutex
+	from *rand.Rand
+}
+
+func (d *dice) below(n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.from.IntN(n)
+}
+
+func (d *dice) nap(atMost time.Duration) { time.Sleep(time.Duration(d.below(int(atMost)))) }
+
+func crowd(t *testing.T, seed uint64) {
+	store, d := newClocked(t), &dice{from: rand.New(rand.NewPCG(seed, 0))}
+	trouble := func(string) error {
+		switch d.below(12) {
+		case 0:
+			return errDown
+		case 1:
+			d.nap(time.Minute)
+		case 2, 3, 4:
+			d.nap(time.Second)
+		}
+		return nil
+	}
+	store.on(trouble, trouble)
+	var mu sync.Mutex
+	var leases []*Lease
+	taken := 0
+	watch := func(mine *Lease) {
+		mu.Lock()
+		defer mu.Unlock()
+		if mine != nil {
+			leases = append(leases, mine)
+			taken++
+		}
+		leases = slices.DeleteFunc(leases, func(l *Lease) bool { return l.Lost() != nil && l != mine && d.below(50) == 0 })
+		var holders []string
+		for _, l := range leases {
+			if l.Lost() == nil {
+				holders = append(holders, l.Holder)
+			}
+		}
+		assert.LessOrEqual(t, len(holders), 1, "%v", holders)
+	}
+	c := config(t, store, "")
+	var actors sync.WaitGroup
+	end := time.Now().Add(2 * time.Hour)
+	for i := range 4 {
+		c := c
+		c.Holder = fmt.Sprint(i)
+		actors.Go(func() {
+			for time.Now().Before(end) {
+				if l, err := Acquire(t.Context(), c); err == nil {
+					watch(l)
+					use(t, l, d, func() { watch(nil) })
+				}
+				d.nap(time.Minute)
+				watch(nil)
+			}
+		})
+	}
+	actors.Wait()
+	assert.Greater(t, taken, 5)
+}
+
+// use holds a lease for a while, well or badly.
+func use(t *testing.T, l *Lease, d *dice, watch func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { l.Keep(ctx, func(error) { watch() }); close(done) }()
+	for range d.below(20) {
+		d.nap(20 * time.Second)
+		watch()
+	}
+	cancel()
+	<-done
+	switch d.below(3) {
+	case 0: // it is killed
+	case 1: // it hangs, and comes back
+		d.nap(3 * time.Minute)
+		_ = l.Renew(t.Context())
+		watch()
+	default:
+		_ = l.Release(t.Context())
+		watch()
+	}
+}
+
 // Many who see the same expired lease: one gets it.
 func TestTakeoverRace(t *testing.T) {
 	t.Run("filestore", func(t *testing.T) {
@@ -366,7 +477,7 @@ func seaweed(t *testing.T, at upstreams.S3) *s3.Client {
 // The same on the real store, whose clock ticks in seconds.
 func TestSeaweedFS(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
-	c := Config{Objects: seaweed(t, at), Guard: guard(t), Bucket: at.Bucket, Prefix: "kept/lease/", Holder: "first", TTL: MinTTL}
+	c := Config{Objects: seaweed(t, at), Guard: guard(t), Bucket: at.Bucket, Prefix: "kept/lease/", Holder: "first", TTL: 3 * MinTTL}
 	first := acquire(t, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -377,7 +488,7 @@ func TestSeaweedFS(t *testing.T) {
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
 	assert.Equal(t, "first", held.Holder)
-	assert.WithinDuration(t, time.Now().Add(MinTTL), held.Until, MinTTL)
+	assert.WithinDuration(t, time.Now().Add(c.TTL), held.Until, c.TTL)
 
 	cancel() // killed, as it were
 	<-done

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path"
@@ -61,7 +62,7 @@ func (s *segments) begin(epoch int64) {
 // did not seem to arrive may still.
 func (s *segments) next(kind string) string {
 	s.last++
-	return fmt.Sprintf("%012d-%08d.%s%s", s.epoch, s.last, kind, ending)
+	return fmt.Sprintf("%019d-%08d.%s%s", s.epoch, s.last, kind, ending)
 }
 
 func isWhole(name string) bool { return strings.HasSuffix(name, "."+kindAll+ending) }
@@ -154,11 +155,12 @@ func (s *State) apply(ctx context.Context) error {
 	s.log.names = nil
 	for _, name := range names {
 		size, err := s.applyFile(ctx, s.file(name))
-		if _, local := errors.AsType[*os.PathError](err); err != nil && !local && ctx.Err() == nil {
-			err = &CorruptError{Place: "s3://" + s.config.Bucket + "/" + aws.ToString(s.key(name)), Err: err}
+		place := "s3://" + s.config.Bucket + "/" + aws.ToString(s.key(name))
+		if _, damaged := errors.AsType[*journal.CopyError](err); damaged {
+			return &CorruptError{Place: place, Err: err}
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", place, err)
 		}
 		s.log.added(name, size)
 	}
@@ -176,17 +178,34 @@ func (s *State) applyFile(ctx context.Context, name string) (size int64, err err
 		return 0, err
 	}
 	plain, err := gzip.NewReader(file)
-	if err != nil {
-		return 0, &journal.CopyError{Err: err}
+	if err == io.EOF { //nolint:errorlint // of an empty file, as it is
+		err = io.ErrUnexpectedEOF
 	}
-	if err := s.Journal.Apply(ctx, plain); err != nil {
+	if err != nil {
+		return 0, asDamage(err)
+	}
+	if err := s.Journal.Apply(ctx, unpacked{plain}); err != nil {
 		return 0, err
 	}
-	// The checksum comes after the last line.
-	if _, err := io.Copy(io.Discard, plain); err != nil {
-		return 0, &journal.CopyError{Err: err}
-	}
 	return info.Size(), nil
+}
+
+// unpacked tells what is wrong with a segment from what is wrong with the disk.
+type unpacked struct{ from io.Reader }
+
+func (u unpacked) Read(p []byte) (int, error) {
+	n, err := u.from.Read(p)
+	return n, asDamage(err)
+}
+
+func asDamage(err error) error {
+	if _, disk := errors.AsType[*fs.PathError](err); err == nil || disk {
+		return err
+	}
+	if err == io.EOF { //nolint:errorlint // io.Reader's own contract
+		return err
+	}
+	return &journal.CopyError{Err: err}
 }
 
 // writeChanges writes one segment of what has changed; again is false when

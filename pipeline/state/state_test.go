@@ -322,6 +322,55 @@ func TestSegmentsAreReplaced(t *testing.T) {
 	assert.True(t, swapped)
 }
 
+func (h *hooked) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, o ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
+	if err := h.call("delete", nil); err != nil {
+		return nil, err
+	}
+	return h.ObjectStore.DeleteObjects(ctx, in, o...)
+}
+
+// A kill between the whole copy and the deletion of what it replaces leaves
+// objects that count no more and go with the next one.
+func TestReplacedSegmentsThatStayed(t *testing.T) {
+	c, h := here(t)
+	s := open(t, c)
+	deferred(t, s, "a", "b")
+	require.NoError(t, s.Flush(t.Context()))
+	require.NoError(t, s.Journal.Forget(t.Context(), "d", "a"))
+	h.on(func(op, _ string) error {
+		if op == "delete" {
+			return errDown
+		}
+		return nil
+	})
+	require.NoError(t, s.compact(t.Context()))
+	h.on(nil)
+	assert.Len(t, keys(t, c, "journal"), 2)
+	assert.Equal(t, []string{"b"}, seen(t, c))
+	require.NoError(t, s.Close(t.Context()))
+	s = open(t, c)
+	require.NoError(t, s.compact(t.Context()))
+	assert.Len(t, keys(t, c, "journal"), 1)
+	require.NoError(t, s.Close(t.Context()))
+	assert.Equal(t, []string{"b"}, seen(t, c))
+}
+
+// A fault of this machine's disk is not taken for one of the state.
+func TestFullDiskIsNoDamage(t *testing.T) {
+	c, _ := here(t)
+	s := open(t, c)
+	deferred(t, s, "a")
+	require.NoError(t, s.Close(t.Context()))
+	s, err := read(t.Context(), c)
+	require.NoError(t, err)
+	require.NoError(t, s.Journal.Close())
+	err = s.load(t.Context())
+	require.ErrorContains(t, err, "database is closed")
+	var corrupt *CorruptError
+	assert.False(t, errors.As(err, &corrupt))
+	assert.ErrorIs(t, asDamage(&fs.PathError{Err: fs.ErrPermission}), fs.ErrPermission)
+}
+
 func TestLargeSegmentsAreReplaced(t *testing.T) {
 	c, _ := here(t)
 	s := open(t, c)
@@ -569,7 +618,7 @@ func TestDamagedSegments(t *testing.T) {
 			require.NoError(t, s.Close(t.Context()))
 			put := func(content []byte) {
 				_, err := c.Objects.PutObject(t.Context(), &s3.PutObjectInput{
-					Bucket: aws.String(c.Bucket), Key: aws.String(c.under("journal") + "999999999999-00000001.more.jsonl.gz"), Body: bytes.NewReader(content),
+					Bucket: aws.String(c.Bucket), Key: aws.String(c.under("journal") + "0000000999999999999-00000001.more.jsonl.gz"), Body: bytes.NewReader(content),
 				})
 				require.NoError(t, err)
 			}
@@ -578,7 +627,7 @@ func TestDamagedSegments(t *testing.T) {
 				_, err := open(t.Context(), c)
 				var corrupt *CorruptError
 				require.ErrorAs(t, err, &corrupt)
-				assert.Equal(t, "s3://bucket/nightly/journal/999999999999-00000001.more.jsonl.gz", corrupt.Place)
+				assert.Equal(t, "s3://bucket/nightly/journal/0000000999999999999-00000001.more.jsonl.gz", corrupt.Place)
 				assert.Contains(t, corrupt.Error(), row.advice)
 			}
 			put(whole)
