@@ -141,8 +141,11 @@ func (a *app) parseAndRun(ctx context.Context, args []string) error {
 // both is the graver of the errors of a verb and of its end; the other is told
 // in the log.
 func (a *app) both(verb, end error) error {
+	if end == nil {
+		return verb
+	}
 	graver := worse(verb, end)
-	if verb != nil && end != nil && exitCode(context.Background(), graver) != exitCode(context.Background(), end) {
+	if verb != nil && exitCode(context.Background(), graver) != exitCode(context.Background(), end) {
 		a.log.Error("the end of the run failed", "error", end)
 	}
 	return graver

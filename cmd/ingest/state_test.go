@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -292,9 +293,13 @@ func TestServeHoldsItsState(t *testing.T) {
 	assert.Zero(t, other.ingest(t, "docs").code)
 
 	serve = c.start(t.Context(), "serve", "docs", "--listen=127.0.0.1:0", "--interval=1s")
+	stdout, err := serve.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, serve.Start())
-	require.Eventually(t, func() bool { return other.ingest(t, "docs").code == exitTemporary }, time.Minute, 100*time.Millisecond)
-	_, err := seaweed(t).PutObject(t.Context(), &s3.PutObjectInput{
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "serving")
+	_, err = seaweed(t).PutObject(t.Context(), &s3.PutObjectInput{
 		Bucket: aws.String(bucketName(t)), Key: aws.String("state/lease/0000000000000009999"), Body: strings.NewReader(`{"holder":"somebody else","token":"t","ttl_ms":3000}`),
 	})
 	require.NoError(t, err)
