@@ -252,3 +252,28 @@ func TestRealServerRefusesAMillionBytes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, fmt.Sprint(resilience.Closed), fmt.Sprint(guard.Breaker.State()))
 }
+
+// Some servers say the key that they refuse, and errors go into logs.
+func TestKeyThatIsSaidBackIsMasked(t *testing.T) {
+	for _, status := range []int{400, 401, 500} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"error":{"message":"key %s is bad","type":"invalid"}}`, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		}))
+		t.Cleanup(server.Close)
+		for key, said := range map[string]string{"sk-of-this-test": "key ******** is bad", "key": "key key is bad"} {
+			_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: server.URL, APIKey: key}))
+			require.ErrorContains(t, err, said)
+		}
+	}
+}
+
+// What breaks in the middle of an error is said, as without a key.
+func TestErrorThatBreaksOff(t *testing.T) {
+	url := rawServer(t, func(w io.Writer) {
+		_, _ = io.WriteString(w, "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"error\":")
+	})
+	_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: url, APIKey: "sk-of-this-test"}))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}

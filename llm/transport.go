@@ -1,11 +1,13 @@
 package llm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -53,7 +55,38 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		b.idle = t.idle
 	}
 	response.Body = b
+	if key := sentKey(r); response.StatusCode >= http.StatusBadRequest && len(key) >= leastKey {
+		response.Body = &masked{ReadCloser: b, key: key}
+	}
 	return response, nil
+}
+
+// leastKey is the length below which a key is a stand-in, such as "none", that may be part of any word.
+const leastKey = 8
+
+// sentKey is the key that a request shows its server, "" without one.
+func sentKey(r *http.Request) string {
+	return first(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("Api-Key"))
+}
+
+// masked is the body of an error without the key that was sent: some servers say it back, and errors are logged.
+type masked struct {
+	io.ReadCloser
+	key  string
+	text *bytes.Reader // nil until something is read
+	err  error
+}
+
+func (m *masked) Read(p []byte) (int, error) {
+	if m.text == nil {
+		var whole []byte
+		whole, m.err = io.ReadAll(m.ReadCloser)
+		m.text = bytes.NewReader(bytes.ReplaceAll(whole, []byte(m.key), []byte("********")))
+	}
+	if m.text.Len() == 0 && m.err != nil {
+		return 0, m.err
+	}
+	return m.text.Read(p)
 }
 
 func (t *transport) base(r *http.Request) *http.Transport {

@@ -116,6 +116,10 @@ func onTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// plainName is plain for what has a line to itself or a part of one: a name with
+// a line break must not pass for a result.
+func plainName(name string) string { return plain(strings.ReplaceAll(name, "\n", " ")) }
+
 // plain makes a text safe for a terminal: control characters, which could move
 // the cursor or rewrite what is there, become spaces.
 func plain(text string) string {

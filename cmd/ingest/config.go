@@ -44,10 +44,18 @@ func (c *configFile) find(args []string) error {
 		return nil
 	}
 	if err == nil {
-		err = yaml.Unmarshal(content, &c.values)
+		err = decode(content, &c.values)
 	}
 	if err != nil {
 		return configuration(fmt.Errorf("configuration file %s: %w", c.path, err))
+	}
+	return nil
+}
+
+// decode says what is wrong without the lines around it, which may hold secrets.
+func decode(content []byte, values *map[string]any) error {
+	if err := yaml.Unmarshal(content, values); err != nil {
+		return errors.New(yaml.FormatError(err, false, false))
 	}
 	return nil
 }
@@ -68,22 +76,27 @@ func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	return fitting, nil
 }
 
-// fit gives a value of the file the shape that the flag's parser expects.
+// fit gives a value of the file the shape that the flag's parser expects. What is
+// wrong may be a secret, so no message says it.
 func fit(flag *kong.Flag, value any) (any, error) {
 	fields, isMap := value.(map[string]any)
 	_, isList := value.([]any)
 	_, isText := value.(string)
 	switch wantsMap := flag.Target.Kind() == reflect.Map; {
-	case isMap != wantsMap || isList:
-		return nil, fmt.Errorf("%v is of the wrong shape", value)
+	case isMap != wantsMap && value != nil || isList:
+		return nil, errors.New("is of the wrong shape")
 	case isMap:
 		texts := make(map[string]any, len(fields))
 		for key, field := range fields {
 			texts[key] = fmt.Sprint(field)
 		}
 		return texts, nil
-	case flag.Target.Type() == reflect.TypeFor[time.Duration]() && !isText:
+	case isText || value == nil:
+		return value, nil
+	case flag.Target.Type() == reflect.TypeFor[time.Duration]():
 		return nil, fmt.Errorf("%v needs a unit, as in %vs", value, value)
+	case flag.Target.Kind() == reflect.String:
+		return nil, errors.New("is no text; put it in quotes")
 	}
 	return value, nil
 }
@@ -139,7 +152,7 @@ func (configCmd) Run(a *app) error {
 			a.printJSON(s)
 			continue
 		}
-		fmt.Fprintf(a.stdout, "%-18s %-40s # %s\n", s.Name, plain(s.Value), plain(s.Source))
+		fmt.Fprintf(a.stdout, "%-18s %-40s # %s\n", s.Name, plainName(s.Value), plainName(s.Source))
 	}
 	return nil
 }

@@ -123,3 +123,16 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 		require.NoError(t, full.Close())
 	}
 }
+
+// A name with a line break does not pass for a result.
+func TestNamesKeepToTheirLine(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a\ndeleted  b.md", "A pump.")
+	c.write(t, "docs/c\ndeleted  d.md", "")
+	require.Equal(t, exitData, c.run(t, "docs").code)
+	for _, verb := range [][]string{{"docs", "--dry-run", "--id-prefix=x"}, {"search", "pump"}, {"status"}, {"retry"}, {"delete", "docs/"}} {
+		o := c.run(t, verb...)
+		assert.Contains(t, o.stdout, " deleted  ", "%v", verb)
+		assert.NotRegexp(t, `(?m)^deleted  [bd]\.md`, o.stdout, "%v", verb)
+	}
+}

@@ -147,7 +147,7 @@ func (a *app) printFault(f pipeline.Fault) {
 	if f.Mended {
 		mended = ", mended"
 	}
-	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plain(f.ID), f.Rows, mended)
+	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plainName(f.ID), f.Rows, mended)
 }
 
 func (a *app) printVerification(v pipeline.Verification) {

@@ -216,12 +216,12 @@ func (d *display) document(doc pipeline.Document) {
 	switch doc.Result {
 	case pipeline.DeadLetter, pipeline.Deferred:
 		d.step((*progressbar.ProgressBar).Clear)
-		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain(doc.ID), plain(oneLine(doc.Reason)), doc.Stage)
+		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "), plainName(doc.ID), plain(oneLine(doc.Reason)), doc.Stage)
 	case pipeline.WouldIngest:
-		fmt.Fprintf(d.app.stdout, "%s  %d chunks, %d tokens\n", plain(doc.ID), doc.Chunks, doc.Tokens)
+		fmt.Fprintf(d.app.stdout, "%s  %d chunks, %d tokens\n", plainName(doc.ID), doc.Chunks, doc.Tokens)
 	case pipeline.Deleted, pipeline.NotFound:
 		d.step((*progressbar.ProgressBar).Clear)
-		fmt.Fprintf(d.app.stdout, "%s  %s\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain(doc.ID))
+		fmt.Fprintf(d.app.stdout, "%s  %s\n", strings.ReplaceAll(string(doc.Result), "_", " "), plainName(doc.ID))
 	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter:
 	}
 }

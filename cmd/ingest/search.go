@@ -68,9 +68,9 @@ func (c *searchCmd) print(a *app, rank int, hit pipeline.Hit) {
 	if hit.Page > 0 {
 		place += fmt.Sprintf(", page %d", hit.Page)
 	}
-	fmt.Fprintf(a.stdout, "%d. %s  (score %.3f, similarity %.2f)\n", rank, plain(place), hit.Score, hit.Similarity)
+	fmt.Fprintf(a.stdout, "%d. %s  (score %.3f, similarity %.2f)\n", rank, plainName(place), hit.Score, hit.Similarity)
 	if hit.Heading != "" {
-		fmt.Fprintf(a.stdout, "   %s\n", plain(hit.Heading))
+		fmt.Fprintf(a.stdout, "   %s\n", plainName(hit.Heading))
 	}
 	lines := strings.Split(strings.TrimSpace(plain(hit.Text)), "\n")
 	if !c.Full && len(lines) > excerptLines {

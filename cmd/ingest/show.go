@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime/debug"
 	"strings"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline/source"
 )
 
 type parseCmd struct {
@@ -32,16 +32,12 @@ func (c *parseCmd) Run(ctx context.Context, a *app) error {
 
 // read hands an open file to those who show what becomes of it.
 func (c *ChunkFlags) read(a *app, name string, show func(*parse.Registry, parse.Input) error) error {
-	file, err := os.Open(name)
+	file, err := source.OpenFile(name)
 	if err != nil {
 		return usage(err)
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	err = show(c.parsers(a), parse.Input{Name: name, Content: file, Size: info.Size()})
+	err = show(c.parsers(a), parse.Input{Name: name, Content: file, Size: file.Size()})
 	if err != nil {
 		return &codedError{code: exitData, err: err}
 	}
@@ -57,17 +53,18 @@ func (a *app) printBlock(b parse.Block) {
 	if b.Level > 0 {
 		kind += fmt.Sprintf(" %d", b.Level)
 	}
-	for label, n := range map[string]int{"page": b.Page, "row": b.Row} {
-		if n > 0 {
-			kind += fmt.Sprintf(", %s %d", label, n)
-		}
+	if b.Page > 0 {
+		kind += fmt.Sprintf(", page %d", b.Page)
+	}
+	if b.Row > 0 {
+		kind += fmt.Sprintf(", row %d", b.Row)
 	}
 	for _, label := range []string{b.Section, b.Lang} {
 		if label != "" {
 			kind += ", " + label
 		}
 	}
-	fmt.Fprintf(a.stdout, "[%s]\n", plain(kind))
+	fmt.Fprintf(a.stdout, "[%s]\n", plainName(kind))
 	if b.Header != "" {
 		fmt.Fprintf(a.stdout, "  %s\n", plain(b.Header))
 	}
@@ -111,7 +108,7 @@ func (a *app) printChunk(c chunk.Chunk) {
 	if c.Page > 0 {
 		place = fmt.Sprintf(", page %d", c.Page)
 	}
-	fmt.Fprintf(a.stdout, "%d  (%d tokens%s)  %s\n", c.Ordinal, c.Tokens, place, plain(c.Heading))
+	fmt.Fprintf(a.stdout, "%d  (%d tokens%s)  %s\n", c.Ordinal, c.Tokens, place, plainName(c.Heading))
 	a.printIndented(c.Text)
 }
 

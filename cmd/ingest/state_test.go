@@ -275,6 +275,12 @@ func TestStateBesideEmbeddedStores(t *testing.T) {
 	o := elsewhere.ingest(t, "s3://"+bucket)
 	require.Zero(t, o.code, o.stdout+o.stderr)
 	assert.Equal(t, 1, o.summary.Ingested)
+
+	// And one that keeps nothing but the vectors here.
+	vectors := newCommand(t, append(c.env, "PENSTOCK_S3_ENDPOINT="+at.Endpoint, "PENSTOCK_S3_BUCKET="+bucket)...)
+	o = vectors.ingest(t, "s3://"+bucket)
+	require.Zero(t, o.code, o.stdout+o.stderr)
+	assert.Equal(t, 1, o.summary.Ingested)
 }
 
 func TestServeHoldsItsState(t *testing.T) {

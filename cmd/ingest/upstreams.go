@@ -113,6 +113,9 @@ func (a *app) sourceObjects(ctx context.Context) (source.ObjectReader, error) { 
 func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
 	s := a.settings
 	if s.Milvus == "" {
+		if err := os.MkdirAll(a.folder(), 0o750); err != nil {
+			return fmt.Errorf("state folder: %w", err)
+		}
 		store, err := sqlitestore.Open(filepath.Join(a.folder(), "vectors.db"))
 		if err != nil {
 			return fmt.Errorf("embedded vector store: %w", err)

@@ -654,7 +654,7 @@ func (w *walker) emit(item Item) bool {
 
 // fileItem is a document in a file; messages name the path as it was written.
 func fileItem(id, path, absolute string, size int64) Item {
-	open := func(context.Context) (Content, error) { return openFile(path) }
+	open := func(context.Context) (Content, error) { return OpenFile(path) }
 	return Item{ID: id, Location: absolute, Size: size, Open: open}
 }
 
@@ -666,17 +666,27 @@ type file struct {
 
 func (f file) Size() int64 { return f.size }
 
-func openFile(location string) (Content, error) {
+// OpenFile opens a regular file and nothing else: a pipe would keep its reader
+// waiting for a writer, deaf to every signal.
+func OpenFile(location string) (Content, error) {
+	info, err := os.Stat(location)
+	if err := regular(location, info, err); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(location)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: location, Err: errNotRegular}
-	}
-	if err != nil {
+	info, err = f.Stat()
+	if err := regular(location, info, err); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return file{File: f, size: info.Size()}, nil
+}
+
+func regular(location string, info fs.FileInfo, err error) error {
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: location, Err: errNotRegular}
+	}
+	return err
 }

@@ -248,6 +248,6 @@ func TestDeviceIsNotADocument(t *testing.T) {
 	_, problems := ids(t, in)
 	require.Len(t, problems, 1)
 	assert.Contains(t, problems[0].Error(), "not a regular file")
-	_, err = openFile(os.DevNull)
+	_, err = OpenFile(os.DevNull)
 	require.ErrorIs(t, err, errNotRegular)
 }
