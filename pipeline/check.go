@@ -177,21 +177,35 @@ func (c *check) misfit(up upstream, err error) error {
 
 func (c *check) bucket() error {
 	r := c.run
-	err := r.objects.do(r.ctx, func() error {
-		_, err := r.ObjectGuard.HeadBucket(r.ctx, r.Objects, &s3.HeadBucketInput{Bucket: aws.String(r.Bucket)})
+	there, err := c.hasBucket()
+	switch {
+	case err != nil || there:
 		return err
-	})
-	if statusOf(err) != http.StatusNotFound {
-		return r.beforeFirst(upstreamS3, err)
-	}
-	if !r.CreateBucket {
-		return c.misfit(upstreamS3, fmt.Errorf("bucket %q does not exist; make it, or have it made with --create-bucket", r.Bucket))
+	case !r.CreateBucket:
+		return c.noBucket()
 	}
 	err = r.objects.do(r.ctx, func() error {
 		_, err := r.ObjectGuard.CreateBucket(r.ctx, r.Objects, &s3.CreateBucketInput{Bucket: aws.String(r.Bucket)})
 		return err
 	})
 	return r.beforeFirst(upstreamS3, err)
+}
+
+func (c *check) noBucket() error {
+	return c.misfit(upstreamS3, fmt.Errorf("bucket %q does not exist; make it, or have it made with --create-bucket", c.run.Bucket))
+}
+
+func (c *check) hasBucket() (bool, error) {
+	r := c.run
+	err := r.objects.do(r.ctx, func() error {
+		_, err := r.ObjectGuard.HeadBucket(r.ctx, r.Objects, &s3.HeadBucketInput{Bucket: aws.String(r.Bucket)})
+		return err
+	})
+	if statusOf(err) == http.StatusNotFound {
+		return false, nil
+	}
+	err = r.beforeFirst(upstreamS3, err)
+	return err == nil, err
 }
 
 // collection describes the collection; nil means that there is none.

@@ -20,7 +20,14 @@ type Finding struct {
 func (p *Pipeline) Doctor(ctx context.Context) []Finding {
 	findings := []Finding{
 		p.examine(ctx, upstreamS3, func(c *check) (string, error) {
-			return fmt.Sprintf("bucket %q is there", p.Bucket), c.bucket()
+			there, err := c.hasBucket()
+			if err == nil && !there && p.CreateBucket {
+				return fmt.Sprintf("bucket %q will be made by the first run", p.Bucket), nil
+			}
+			if err == nil && !there {
+				err = c.noBucket()
+			}
+			return fmt.Sprintf("bucket %q is there", p.Bucket), err
 		}),
 		p.examine(ctx, upstreamMilvus, func(c *check) (string, error) {
 			found, err := c.collection()
@@ -43,9 +50,7 @@ func (p *Pipeline) Doctor(ctx context.Context) []Finding {
 }
 
 func (p *Pipeline) examine(ctx context.Context, up upstream, look func(*check) (string, error)) Finding {
-	quiet := *p
-	quiet.CreateBucket = false
-	r := newRun(ctx, &quiet)
+	r := newRun(ctx, p)
 	defer r.cancel(errStopped)
 	detail, err := look(r.check)
 	if err == nil {

@@ -261,11 +261,20 @@ func TestDoctor(t *testing.T) {
 	w.model.Script(llmtest.All(llmtest.Status(http.StatusUnauthorized)))
 	findings := p.Doctor(t.Context())
 	require.Len(t, findings, 3)
-	assert.False(t, findings[0].OK, "the bucket is not made by looking")
+	assert.True(t, findings[0].OK)
+	assert.Contains(t, findings[0].Detail, "will be made")
 	assert.True(t, findings[1].OK)
 	assert.Contains(t, findings[1].Detail, "will be made")
 	assert.False(t, findings[2].OK)
 	assert.Equal(t, StopDenied, findings[2].Stop.Kind)
+
+	without := w.config
+	without.CreateBucket = false
+	foreign, err := New(without)
+	require.NoError(t, err)
+	findings = foreign.Doctor(t.Context())
+	assert.False(t, findings[0].OK, "the bucket was not made by looking, and will not be")
+	assert.Equal(t, StopConfiguration, findings[0].Stop.Kind)
 
 	w.corpus(1)
 	w.model.Script()

@@ -25,6 +25,9 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	if c.Question == "" {
 		return usage(errors.New("the question is empty"))
 	}
+	if c.Limit < 1 {
+		return usage(fmt.Errorf("--limit: %d chunks are none", c.Limit))
+	}
 	config, err := a.upstreams(ctx)
 	if err != nil {
 		return err
