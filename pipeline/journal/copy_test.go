@@ -342,22 +342,6 @@ func TestRevoke(t *testing.T) {
 	assert.Equal(t, first, why(), "what was revoked stays so")
 }
 
-func FuzzApply(f *testing.F) {
-	f.Add([]byte(`{"journal":1,"tables":{"problem":["destination","id"]}}` + "\n" + `["problem","d","a"]` + "\n" + `{"end":1}` + "\n"))
-	f.Add([]byte(`{"journal":1,"tables":{"vector":["space","key","vector"]}}` + "\n" + `["vector","m","k",null]` + "\n" + `["-vector",1,{}]` + "\n"))
-	j, err := Open(f.Context(), f.TempDir())
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { _ = j.Close() })
-	f.Fuzz(func(t *testing.T, text []byte) {
-		_ = j.Apply(t.Context(), bytes.NewReader(text))
-		if _, err := j.Totals(t.Context(), "d"); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 // BenchmarkCopy copies and applies a journal of 100,000 documents.
 func BenchmarkCopy(b *testing.B) {
 	ctx := b.Context()

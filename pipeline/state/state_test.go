@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -651,17 +652,15 @@ func BenchmarkOpenAndClose(b *testing.B) {
 	require.NoError(b, err)
 	documents := make([]journal.Document, 100_000)
 	for i := range documents {
-		documents[i] = journal.Document{ID: fmt.Sprintf("docs/%06d.md", i), SHA: fmt.Sprintf("%064x", i*7919*104729), Policy: fmt.Sprintf("%064x", 1), At: noon}
+		documents[i] = journal.Document{ID: fmt.Sprintf("docs/%06d.md", i), SHA: fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i), byte(i >> 8), byte(i >> 16)})), Policy: fmt.Sprintf("%064x", 1), At: noon}
 	}
 	require.NoError(b, s.Journal.Complete(ctx, "d", documents...))
-	start := time.Now()
 	require.NoError(b, s.Close(ctx))
-	b.ReportMetric(float64(time.Since(start).Milliseconds()), "first-ms")
 	for b.Loop() {
-		s, err := Open(ctx, c)
+		s, err = Open(ctx, c)
 		require.NoError(b, err)
 		require.NoError(b, s.Close(ctx))
 	}
-	b.ReportMetric(float64(s.log.whole)/1e6, "MB-kept")
+	b.ReportMetric(float64(s.log.whole+s.log.since)/1e6, "MB-kept")
 	require.NoError(b, store.Close())
 }
