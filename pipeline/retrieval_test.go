@@ -300,8 +300,9 @@ func readPages(t *testing.T) []page {
 	reg := parse.New(parse.Limits{})
 	t.Cleanup(func() { require.NoError(t, reg.Close()) })
 	var pages []page
-	for _, file := range filesIn(t, upstreams.PythonDocs(t), ".html") {
-		if notAPart.MatchString(filepath.ToSlash(file)) {
+	root := upstreams.PythonDocs(t)
+	for _, file := range filesIn(t, root, ".html") {
+		if notAPart.MatchString(filepath.ToSlash(strings.TrimPrefix(file, root))) {
 			continue
 		}
 		content, err := os.ReadFile(file)
