@@ -76,6 +76,9 @@ func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	return fitting, nil
 }
 
+// truth is what the parser of flags takes for true or false.
+var truth = regexp.MustCompile(`^(?i:true|1|yes|false|0|no)$`)
+
 // fit gives a value of the file the shape that the flag's parser expects. What is
 // wrong may be a secret, so no message says it.
 func fit(flag *kong.Flag, value any) (any, error) {
@@ -91,7 +94,15 @@ func fit(flag *kong.Flag, value any) (any, error) {
 			texts[key] = fmt.Sprint(field)
 		}
 		return texts, nil
-	case isText || value == nil:
+	case value == nil:
+		return nil, nil
+	case flag.Target.CanInt() && flag.Target.Type() != reflect.TypeFor[time.Duration]():
+		return value, scalar[int64](value, "is no whole number")
+	case flag.Target.CanFloat():
+		return value, scalar[float64](value, "is no number")
+	case flag.Target.Kind() == reflect.Bool && !truth.MatchString(fmt.Sprint(value)):
+		return nil, errors.New("is neither true nor false")
+	case isText || flag.Target.Kind() == reflect.Bool:
 		return value, nil
 	case flag.Target.Type() == reflect.TypeFor[time.Duration]():
 		return nil, fmt.Errorf("%v needs a unit, as in %vs", value, value)
@@ -99,6 +110,15 @@ func fit(flag *kong.Flag, value any) (any, error) {
 		return nil, errors.New("is no text; put it in quotes")
 	}
 	return value, nil
+}
+
+// scalar says what is wrong unless the value reads as a T.
+func scalar[T any](value any, wrong string) error {
+	var fits T
+	if yaml.Unmarshal([]byte(fmt.Sprint(value)), &fits) != nil {
+		return errors.New(wrong)
+	}
+	return nil
 }
 
 // unknown refuses names in the file that are no flags: a typing error must not
