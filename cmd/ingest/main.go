@@ -22,6 +22,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"sync"
 	"syscall"
 
@@ -113,6 +114,7 @@ func (a *app) parseAndRun(ctx context.Context, args []string) error {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(a),
 		kong.Resolvers(&a.file),
+		kong.KindMapper(reflect.String, kong.MapperFunc(asWritten)),
 		kong.Vars{"state": defaultState, "collection": defaultCollection, "bucket": defaultBucket},
 	)
 	if err != nil {
@@ -136,6 +138,17 @@ func (a *app) parseAndRun(ctx context.Context, args []string) error {
 		return err
 	}
 	return a.both(parsed.Run(&flags.Settings), a.stop())
+}
+
+// asWritten takes an argument byte by byte, as the names of files are: the
+// parser's own way puts U+FFFD for what is not UTF-8.
+func asWritten(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("string")
+	if err != nil {
+		return err
+	}
+	target.SetString(fmt.Sprint(token.Value))
+	return nil
 }
 
 // both is the graver of the errors of a verb and of its end; the other is told
