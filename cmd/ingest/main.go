@@ -42,11 +42,13 @@ type signalError struct{ signal os.Signal }
 func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
 
 // signals ends the context at the first SIGINT or SIGTERM, so that the run can
-// save its state, and the process at the second.
+// save its state, and the process at the second. A reader of the results that
+// leaves is a signal too, see checkedWriter.
 func signals(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	caught := make(chan os.Signal, 2)
 	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGPIPE) // a write fails instead, and the run can save its state
 	go func() {
 		first, ok := <-caught
 		if !ok {
@@ -74,29 +76,38 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			code = int(request)
 		}
 	}()
-	results := &checkedWriter{to: stdout}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	results := &checkedWriter{to: stdout, gone: func() { cancel(signalError{syscall.SIGPIPE}) }}
 	app := &app{stdin: stdin, stdout: results, stderr: stderr}
 	err := app.parseAndRun(ctx, args)
-	if err == nil && results.err != nil {
+	if err == nil && results.err != nil && !errors.Is(results.err, syscall.EPIPE) {
 		err = fmt.Errorf("the results could not be written: %w", results.err)
 	}
 	return app.exit(ctx, err)
 }
 
 // checkedWriter remembers that something could not be written: results that
-// nobody got are no success.
+// nobody got are no success. It says so once, and drops what comes after.
 type checkedWriter struct {
-	to  io.Writer
+	to   io.Writer
+	gone func() // nobody reads any more
+
 	mu  sync.Mutex
 	err error
 }
 
 func (w *checkedWriter) Write(p []byte) (int, error) {
-	n, err := w.to.Write(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
+	if w.err != nil {
+		return len(p), nil
+	}
+	n, err := w.to.Write(p)
+	w.err = err
+	if errors.Is(err, syscall.EPIPE) {
+		w.gone()
+		return len(p), nil
 	}
 	return n, err
 }

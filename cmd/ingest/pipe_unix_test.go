@@ -3,12 +3,18 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
 // A pipe in the place of a document keeps no verb waiting for a writer.
@@ -24,4 +30,31 @@ func TestPipeIsNoDocument(t *testing.T) {
 		assert.Contains(t, o.stderr, "docs/a.json: not a regular file")
 	}
 	assert.Equal(t, "unreadable", c.ingest(t, "retry").documents["docs/a.json"].Kind)
+}
+
+// Whoever reads the results leaves, as head does: the run ends as by a signal,
+// saves its state and gives up its lock, and says nothing of it.
+func TestReaderOfTheResultsLeaves(t *testing.T) {
+	model := llmtest.NewServer(t, llmtest.Options{})
+	model.Script(llmtest.From(4, llmtest.Hang()))
+	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+	corpus(t, c, 300)
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	var stderr bytes.Buffer
+	cmd := c.start(t.Context(), "--json", "docs")
+	cmd.Stdout, cmd.Stderr = write, &stderr
+	require.NoError(t, cmd.Start())
+	require.NoError(t, write.Close())
+	first, err := bufio.NewReader(read).ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, first, `"result":"ingested"`)
+	require.NoError(t, read.Close())
+	model.Script()
+	_ = cmd.Wait()
+	assert.Equal(t, 128+int(syscall.SIGPIPE), cmd.ProcessState.ExitCode(), stderr.String())
+	assert.Empty(t, stderr.String())
+	rest := c.ingest(t, "docs")
+	require.Zero(t, rest.code, rest.stdout+rest.stderr)
+	assert.Equal(t, 300, rest.summary.Documents)
 }

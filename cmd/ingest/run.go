@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 type runCmd struct {
@@ -258,7 +259,11 @@ func (d *display) unopened(err error) error {
 		at := stop.RetryAt.UTC().Add(time.Second - 1).Truncate(time.Second) // not before
 		shown.RetryAt = &at
 	}
-	d.summary(pipeline.Summary{Destination: d.app.destination(), Stopped: shown})
+	breakers := map[string]string{}
+	for _, b := range []*resilience.Breaker{resilience.Milvus, resilience.S3, resilience.LLM} {
+		breakers[b.Name()] = b.State().String()
+	}
+	d.summary(pipeline.Summary{Destination: d.app.destination(), Stopped: shown, Breakers: breakers})
 	return &codedError{code: stopCode(stop)}
 }
 

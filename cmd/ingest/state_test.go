@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +131,15 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 	require.NoError(t, first.Start())
 	<-asked
 	other := c.pod(t)
+	client := seaweed(t)
+	keys := func(prefix string) (list []string) {
+		page, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucketName(t)), Prefix: &prefix})
+		require.NoError(t, err)
+		for _, object := range page.Contents {
+			list = append(list, *object.Key)
+		}
+		return list
+	}
 	holder := fmt.Sprintf("held by another run (process %d on ", first.Process.Pid)
 	for range 2 { // the second time the lease has been renewed
 		second := other.ingest(t, "docs")
@@ -137,7 +147,9 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 		require.NotNil(t, second.summary.Stopped)
 		assert.Contains(t, second.summary.Stopped.Reason, holder)
 		assert.WithinDuration(t, time.Now().Add(testTTL), *second.summary.Stopped.RetryAt, testTTL)
-		time.Sleep(testTTL / 2) // by the clock of the store, which is real
+		assert.Len(t, second.summary.Breakers, 3)
+		before := keys("state/lease/")
+		require.Eventually(t, func() bool { return !slices.Equal(before, keys("state/lease/")) }, testTTL, 50*time.Millisecond)
 	}
 	doctor := other.run(t, "doctor")
 	assert.Contains(t, doctor.stdout, holder)
@@ -147,6 +159,9 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 
 	require.NoError(t, first.Process.Kill())
 	require.Error(t, first.Wait())
+	before := keys("state/")
+	assert.Zero(t, other.run(t, "docs", "--dry-run").code)
+	assert.Equal(t, before, keys("state/"), "nor does it write")
 	release()
 	require.Eventually(t, func() bool {
 		o := other.ingest(t, "docs")
