@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -73,10 +74,20 @@ func (d *download) create(etag string) error {
 			return nil
 		}
 	}
-	f, err := claim(filepath.Join(folder, d.prefix+"x"+rand.Text()+partialEnd), os.O_RDWR|os.O_CREATE|os.O_EXCL)
-	d.file, d.etag = f, ""
+	var err error
+	for range createTries {
+		d.file, err = claim(filepath.Join(folder, d.prefix+"x"+rand.Text()+partialEnd), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+		if !errors.Is(err, errTaken) {
+			break
+		}
+	}
+	d.etag = ""
 	return err
 }
+
+// createTries is how many names a new file is tried under: another download that
+// sweeps may take one for left behind before it is locked.
+const createTries = 100
 
 var errTaken = errors.New("another download has the file")
 
@@ -87,10 +98,10 @@ func claim(name string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = lock(f); err == nil {
-		if err = same(f, name); err == nil {
-			return f, nil
-		}
+	if err = lock(f); err != nil {
+		err = errors.Join(errTaken, err)
+	} else if err = same(f, name); err == nil {
+		return f, nil
 	}
 	return nil, errors.Join(err, f.Close())
 }
@@ -101,13 +112,10 @@ func same(f *os.File, name string) error {
 		return err
 	}
 	there, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(mine, there) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(mine, there) {
 		return errTaken
 	}
-	return nil
+	return err
 }
 
 // drop throws away what was got so far.
