@@ -43,7 +43,7 @@ func TestSpanOfEachOperation(t *testing.T) {
 	}{
 		{0, "chat m", map[attribute.Key]string{
 			"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.model": "m", "gen_ai.response.id": "chatcmpl-1",
-			"gen_ai.response.finish_reasons": `["stop"]`, "gen_ai.usage.input_tokens": "2", "gen_ai.usage.output_tokens": "2",
+			"gen_ai.response.finish_reasons": `["stop"]`, "gen_ai.usage.input_tokens": "1", "gen_ai.usage.output_tokens": "2",
 		}},
 		{1, "chat m", map[attribute.Key]string{
 			"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.model": "m", "gen_ai.response.id": "chatcmpl-1",
