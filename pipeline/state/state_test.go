@@ -277,7 +277,8 @@ func TestStoreThatFailsMeanwhile(t *testing.T) {
 			time.Sleep(time.Second)
 			before := time.Now()
 			deferred(t, s, strconv.Itoa(i))
-			require.Zero(t, time.Since(before), "nobody waits for the store")
+			// SQLite may wait a millisecond for its lock.
+			require.Less(t, time.Since(before), time.Second, "nobody waits for the store")
 		}
 		time.Sleep(time.Minute)
 		h.on(nil)
