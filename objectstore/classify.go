@@ -128,7 +128,7 @@ func answer(err error) (int, string) {
 	if e := smithy.APIError(nil); errors.As(err, &e) {
 		code = e.ErrorCode()
 	}
-	return status(err), code
+	return StatusCode(err), code
 }
 
 func answered(err error, s int, code string) resilience.Verdict {

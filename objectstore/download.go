@@ -82,7 +82,7 @@ var errChanged = errors.New("the object changed while it was downloaded")
 
 // changed reports whether a resumed download found another object.
 func (d *download) changed(err error) bool {
-	s := status(err)
+	s := StatusCode(err)
 	return d.resumed > 0 && (errors.Is(err, errChanged) || s == http.StatusPreconditionFailed || s == http.StatusRequestedRangeNotSatisfiable)
 }
 

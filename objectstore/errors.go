@@ -74,15 +74,15 @@ func errorType(err error) string {
 	if e := smithy.APIError(nil); errors.As(err, &e) && e.ErrorCode() != "" {
 		return e.ErrorCode()
 	}
-	if s := status(err); s != 0 {
+	if s := StatusCode(err); s != 0 {
 		return strconv.Itoa(s)
 	}
 	return ""
 }
 
-// status is the HTTP status of the answer in err, or 0. The SDK wraps
-// connection errors in a response without a status as well.
-func status(err error) int {
+// StatusCode is the HTTP status of the answer in err, or 0 where there was none.
+// The SDK wraps connection errors in a response without a status as well.
+func StatusCode(err error) int {
 	if e := (*awshttp.ResponseError)(nil); errors.As(err, &e) && e.Response != nil && e.Response.Response != nil {
 		return e.HTTPStatusCode()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	openai "github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/rows"
 )
 
@@ -201,7 +202,7 @@ func (c *check) hasBucket() (bool, error) {
 		_, err := r.ObjectGuard.HeadBucket(r.ctx, r.Objects, &s3.HeadBucketInput{Bucket: aws.String(r.Bucket)})
 		return err
 	})
-	if statusOf(err) == http.StatusNotFound {
+	if objectstore.StatusCode(err) == http.StatusNotFound {
 		return false, nil
 	}
 	err = r.beforeFirst(upstreamS3, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
 )
@@ -138,7 +139,7 @@ func (r *run) deleteOriginals(d *document) error {
 			listing, err = r.ObjectGuard.ListObjectsV2(r.ctx, r.Objects, in)
 			return err
 		})
-		if statusOf(err) == http.StatusNotFound {
+		if objectstore.StatusCode(err) == http.StatusNotFound {
 			return nil // there is no bucket, so there is no original
 		}
 		if err == nil && len(listing.Contents) > 0 {

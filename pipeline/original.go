@@ -1,16 +1,15 @@
 package pipeline
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
@@ -52,16 +51,8 @@ func (r *run) put(key string, body io.Reader, metadata map[string]string) error 
 		})
 		return err
 	})
-	if err == nil || statusOf(err) == http.StatusPreconditionFailed {
+	if err == nil || objectstore.StatusCode(err) == http.StatusPreconditionFailed {
 		return nil
 	}
 	return r.blame(upstreamS3, "original", err)
-}
-
-// statusOf is the HTTP status of an answer from S3, 0 if there was none.
-func statusOf(err error) int {
-	if answer, ok := errors.AsType[*awshttp.ResponseError](err); ok {
-		return answer.HTTPStatusCode()
-	}
-	return 0
 }

@@ -51,7 +51,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
@@ -402,7 +401,7 @@ func (l *Lease) newest(ctx context.Context) (sighting, error) {
 			s.age = all.now.Sub(all.modified)
 		}
 		s.record, err = l.read(ctx, s.number)
-		if status(err) != http.StatusNotFound {
+		if objectstore.StatusCode(err) != http.StatusNotFound {
 			return s, err
 		}
 	}
@@ -436,7 +435,7 @@ func (l *Lease) create(ctx context.Context, number int64, released bool) (won bo
 		Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number)), Body: bytes.NewReader(content),
 		IfNoneMatch: aws.String("*"), ContentType: aws.String("application/json"),
 	})
-	if code := status(err); code == http.StatusPreconditionFailed || code == http.StatusConflict {
+	if code := objectstore.StatusCode(err); code == http.StatusPreconditionFailed || code == http.StatusConflict {
 		return false, nil
 	}
 	return err == nil, err
@@ -524,14 +523,6 @@ func (l *Lease) remove(ctx context.Context, numbers []int64) error {
 	}
 	_, err := l.Guard.DeleteObjects(ctx, l.Objects, &s3.DeleteObjectsInput{Bucket: aws.String(l.Bucket), Delete: &types.Delete{Objects: objects}})
 	return err
-}
-
-// status is the HTTP status of an answer, 0 if there was none.
-func status(err error) int {
-	if answer, ok := errors.AsType[*awshttp.ResponseError](err); ok {
-		return answer.HTTPStatusCode()
-	}
-	return 0
 }
 
 func thisProcess() string {

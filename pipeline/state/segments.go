@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/journal"
 )
 
@@ -107,7 +108,7 @@ func (s *State) load(ctx context.Context) error {
 		}
 		s.log.found(names)
 		err = s.download(ctx)
-		if status(err) == http.StatusNotFound {
+		if objectstore.StatusCode(err) == http.StatusNotFound {
 			continue
 		}
 		if err != nil {

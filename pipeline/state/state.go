@@ -52,7 +52,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/penstock-go/penstock/objectstore"
@@ -224,7 +223,7 @@ func (c Config) acquire(ctx context.Context) (*lease.Lease, error) {
 func (c Config) bucket(ctx context.Context) error {
 	_, err := c.Guard.HeadBucket(ctx, c.Objects, &s3.HeadBucketInput{Bucket: aws.String(c.Bucket)})
 	switch {
-	case status(err) != http.StatusNotFound:
+	case objectstore.StatusCode(err) != http.StatusNotFound:
 		return c.failed(err)
 	case !c.CreateBucket:
 		return &BucketError{Bucket: c.Bucket, Err: err}
@@ -435,12 +434,4 @@ func giveBack(ctx context.Context, held *lease.Lease) {
 
 func (s *State) discard() error {
 	return errors.Join(s.Journal.Close(), os.RemoveAll(s.folder))
-}
-
-// status is the HTTP status of an answer, 0 if there was none.
-func status(err error) int {
-	if answer, ok := errors.AsType[*awshttp.ResponseError](err); ok {
-		return answer.HTTPStatusCode()
-	}
-	return 0
 }
