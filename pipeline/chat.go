@@ -201,7 +201,7 @@ func (c *chatter) request(q *question) error {
 		return errStopped
 	}
 	var response openai.ChatCompletionResponse
-	err := c.run.llm.do(c.run.ctx, func() (err error) {
+	err := c.run.llm.do(c.run.ctx, "create_chat_completion", func() (err error) {
 		response, err = c.run.LLMGuard.CreateChatCompletion(c.run.ctx, c.run.Enrich.Client,
 			chatRequest(c.run.Enrich.Model, q.prompt, q.tokens))
 		if err == nil {

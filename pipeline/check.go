@@ -88,7 +88,7 @@ func (c *check) load() {
 	}()
 	c.loading.Go(func() {
 		defer cancel(nil)
-		err := r.vectors.do(ctx, func() error {
+		err := r.vectors.do(ctx, "load_collection", func() error {
 			return r.VectorGuard.LoadCollection(ctx, r.Vectors, r.Collection, false)
 		})
 		if err != nil && context.Cause(ctx) != nil {
@@ -185,7 +185,7 @@ func (c *check) bucket() error {
 	case !r.CreateBucket:
 		return c.noBucket()
 	}
-	err = r.objects.do(r.ctx, func() error {
+	err = r.objects.do(r.ctx, "create_bucket", func() error {
 		_, err := r.ObjectGuard.CreateBucket(r.ctx, r.Objects, &s3.CreateBucketInput{Bucket: aws.String(r.Bucket)})
 		return err
 	})
@@ -198,7 +198,7 @@ func (c *check) noBucket() error {
 
 func (c *check) hasBucket() (bool, error) {
 	r := c.run
-	err := r.objects.do(r.ctx, func() error {
+	err := r.objects.do(r.ctx, "head_bucket", func() error {
 		_, err := r.ObjectGuard.HeadBucket(r.ctx, r.Objects, &s3.HeadBucketInput{Bucket: aws.String(r.Bucket)})
 		return err
 	})
@@ -220,14 +220,14 @@ func (c *check) describe() (*entity.Collection, error) {
 	c.described.Do(func() {
 		r := c.run
 		var there bool
-		c.describeErr = r.vectors.do(r.ctx, func() (err error) {
+		c.describeErr = r.vectors.do(r.ctx, "has_collection", func() (err error) {
 			there, err = r.VectorGuard.HasCollection(r.ctx, r.Vectors, r.Collection)
 			return err
 		})
 		if c.describeErr != nil || !there {
 			return
 		}
-		c.describeErr = r.vectors.do(r.ctx, func() (err error) {
+		c.describeErr = r.vectors.do(r.ctx, "describe_collection", func() (err error) {
 			c.found, err = r.VectorGuard.DescribeCollection(r.ctx, r.Vectors, r.Collection)
 			return err
 		})
@@ -269,7 +269,7 @@ func (c *check) makeCollection(want rows.Record) error {
 			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Vector, index, false)
 		},
 	} {
-		if err := r.beforeFirst(upstreamMilvus, r.vectors.do(r.ctx, step)); err != nil {
+		if err := r.beforeFirst(upstreamMilvus, r.vectors.do(r.ctx, "create_collection", step)); err != nil {
 			return err
 		}
 	}
@@ -285,7 +285,7 @@ func (c *check) index(found *entity.Collection) error {
 		return nil
 	}
 	var indexes []entity.Index
-	err := r.vectors.do(r.ctx, func() (err error) {
+	err := r.vectors.do(r.ctx, "describe_index", func() (err error) {
 		indexes, err = r.VectorGuard.DescribeIndex(r.ctx, r.Vectors, r.Collection, rows.Vector)
 		return err
 	})
@@ -297,7 +297,7 @@ func (c *check) index(found *entity.Collection) error {
 		if err != nil {
 			return err
 		}
-		err = r.vectors.do(r.ctx, func() error {
+		err = r.vectors.do(r.ctx, "create_index", func() error {
 			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Vector, index, false)
 		})
 		if err := r.beforeFirst(upstreamMilvus, err); err != nil {

@@ -131,7 +131,7 @@ func (r *run) query(expr string, fields []string) ([]rows.Row, error) {
 		return nil, err
 	}
 	var answer client.ResultSet
-	err := r.vectors.do(r.ctx, func() (err error) {
+	err := r.vectors.do(r.ctx, "query", func() (err error) {
 		answer, err = r.VectorGuard.Query(r.ctx, r.Vectors, r.Collection, nil, expr, fields,
 			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 		return err
@@ -345,7 +345,7 @@ func (r *run) upsert(batch []writing) error {
 	for i, w := range batch {
 		list[i] = &w.row.Row
 	}
-	err := r.vectors.do(r.ctx, func() error {
+	err := r.vectors.do(r.ctx, "upsert", func() error {
 		_, err := r.VectorGuard.Upsert(r.ctx, r.Vectors, r.Collection, "", rows.Columns(list, r.check.dimensions())...)
 		return err
 	})
@@ -465,7 +465,7 @@ func (r *run) removeStale(stale []staleRow) {
 // deleteByKeys deletes rows by primary key, in calls of bounded size.
 func (r *run) deleteByKeys(ids []string) error {
 	for batch := range slices.Chunk(ids, deleteKeys) {
-		err := r.vectors.do(r.ctx, func() error {
+		err := r.vectors.do(r.ctx, "delete_by_pks", func() error {
 			return r.VectorGuard.DeleteByPks(r.ctx, r.Vectors, r.Collection, "", entity.NewColumnVarChar(rows.ID, batch))
 		})
 		if err != nil {

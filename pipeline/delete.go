@@ -135,7 +135,7 @@ func (r *run) deleteOriginals(d *document) error {
 	in := &s3.ListObjectsV2Input{Bucket: aws.String(r.Bucket), Prefix: aws.String(r.originalKey(d.id, ""))}
 	for {
 		var listing *s3.ListObjectsV2Output
-		err := r.objects.do(r.ctx, func() (err error) {
+		err := r.objects.do(r.ctx, "list_objects_v2", func() (err error) {
 			listing, err = r.ObjectGuard.ListObjectsV2(r.ctx, r.Objects, in)
 			return err
 		})
@@ -158,7 +158,7 @@ func (r *run) deleteObjects(list []types.Object) error {
 	for i, object := range list {
 		ids[i].Key = object.Key
 	}
-	return r.objects.do(r.ctx, func() error {
+	return r.objects.do(r.ctx, "delete_objects", func() error {
 		answer, err := r.ObjectGuard.DeleteObjects(r.ctx, r.Objects, &s3.DeleteObjectsInput{
 			Bucket: aws.String(r.Bucket), Delete: &types.Delete{Objects: ids, Quiet: aws.Bool(true)},
 		})

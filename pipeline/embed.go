@@ -200,7 +200,7 @@ func (e *embedder) request(batch []text) (vectors [][]float32, err error) {
 		return nil, errStopped
 	}
 	var response openai.EmbeddingResponse
-	err = e.run.llm.do(e.run.ctx, func() (err error) {
+	err = e.run.llm.do(e.run.ctx, "create_embeddings", func() (err error) {
 		e.run.Metrics.Batch(len(texts), tokens)
 		response, err = e.run.LLMGuard.CreateEmbeddings(e.run.ctx, e.run.Embeddings, e.run.embeddingRequest(texts...))
 		if err == nil {

@@ -34,7 +34,7 @@ func TestGateLetsNoMoreThanFailMaxDoomedCallsThrough(t *testing.T) {
 			for range 20 + seed%30 {
 				callers.Go(func() {
 					for range 5 {
-						err := g.do(t.Context(), func() error {
+						err := g.do(t.Context(), "call", func() error {
 							return breaker.Do(t.Context(), func(context.Context) error {
 								sent.Add(1)
 								return errors.New("down")
@@ -58,7 +58,7 @@ func TestLateGoodAnswersBuyNoDoomedCalls(t *testing.T) {
 		g := newGate(breaker, llm.Classify, 5, make(chan struct{}))
 		doomed := 0
 		call := func(wait <-chan struct{}, err error) {
-			_ = g.do(t.Context(), func() error {
+			_ = g.do(t.Context(), "call", func() error {
 				return breaker.Do(t.Context(), func(context.Context) error {
 					if err != nil {
 						doomed++
@@ -86,20 +86,54 @@ func TestLateGoodAnswersBuyNoDoomedCalls(t *testing.T) {
 	})
 }
 
+// Behind one breaker one operation fails and another is answered well, as where
+// a chat model is down and the embedding model is another server: the good
+// answers buy no doomed calls.
+func TestGoodAnswersToAnotherOperationBuyNoDoomedCalls(t *testing.T) {
+	for seed := range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			breaker := resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+			g := newGate(breaker, llm.Classify, 5, make(chan struct{}))
+			var doomed atomic.Int64
+			call := func(operation string, fn func() error) {
+				_ = g.do(t.Context(), operation, func() error {
+					return breaker.Do(t.Context(), func(context.Context) error { return fn() })
+				})
+			}
+			var callers sync.WaitGroup
+			for range 1 + seed%12 {
+				callers.Go(func() {
+					for range 20 {
+						call("create_chat_completion", func() error { doomed.Add(1); return errors.New("down") })
+					}
+				})
+				callers.Go(func() {
+					for range 20 {
+						call("create_embeddings", func() error { return nil })
+					}
+				})
+			}
+			callers.Wait()
+			assert.Equal(t, int64(5), doomed.Load())
+			assert.Equal(t, resilience.Open, breaker.State())
+		})
+	}
+}
+
 func TestGateClosedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})
 		g := newGate(resilience.MustNew("llm", resilience.Config{}), llm.Classify, 1, closed)
 		hold := make(chan struct{})
-		go func() { assert.NoError(t, g.do(t.Context(), func() error { <-hold; return nil })) }()
+		go func() { assert.NoError(t, g.do(t.Context(), "call", func() error { <-hold; return nil })) }()
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := make(chan error, 2)
-		go func() { waiting <- g.do(ctx, func() error { return nil }) }()
+		go func() { waiting <- g.do(ctx, "call", func() error { return nil }) }()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-waiting, context.Canceled)
-		go func() { waiting <- g.do(t.Context(), func() error { return nil }) }()
+		go func() { waiting <- g.do(t.Context(), "call", func() error { return nil }) }()
 		synctest.Wait()
 		close(closed)
 		require.ErrorIs(t, <-waiting, errStopped)
@@ -111,9 +145,9 @@ func TestGateClosedAndCancelled(t *testing.T) {
 func TestGateUnderAWindow(t *testing.T) {
 	b := resilience.MustNew("llm", resilience.Config{Trip: resilience.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}, Logger: slog.New(slog.DiscardHandler)})
 	g := newGate(b, llm.Classify, 3, nil)
-	assert.Equal(t, 3, g.room())
+	assert.Equal(t, 3, g.room(b.Snapshot(), 2))
 	b.ForceOpen("test")
-	assert.Equal(t, 1, g.room())
+	assert.Equal(t, 1, g.room(b.Snapshot(), 0))
 }
 
 // One text that the server always answers with an error is found and is a dead

@@ -44,7 +44,7 @@ func (p *Pipeline) sourceKey(document string) string { return p.originalKey(docu
 
 // put creates an object unless it is there: its key says what is in it.
 func (r *run) put(key string, body io.Reader, metadata map[string]string) error {
-	err := r.objects.do(r.ctx, func() error {
+	err := r.objects.do(r.ctx, "put_object", func() error {
 		_, err := r.ObjectGuard.PutObject(r.ctx, r.Objects, &s3.PutObjectInput{
 			Bucket: aws.String(r.Bucket), Key: aws.String(key), Body: body,
 			IfNoneMatch: aws.String("*"), Metadata: metadata,

@@ -240,7 +240,7 @@ func (r *run) fetch(item source.Item) (content source.Content, err error) {
 	if item.Upstream == "" {
 		return item.Open(r.ctx)
 	}
-	err = r.objects.do(r.ctx, func() error {
+	err = r.objects.do(r.ctx, "get_object", func() error {
 		content, err = item.Open(r.ctx)
 		return err
 	})

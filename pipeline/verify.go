@@ -387,7 +387,7 @@ var scanFields = []string{rows.ID, rows.Doc, rows.Source}
 func (v *verifier) pages(take func(client.ResultSet) bool) error {
 	for offset := int64(0); ; offset += scanPage {
 		var answer client.ResultSet
-		err := v.vectors.do(v.ctx, func() (err error) {
+		err := v.vectors.do(v.ctx, "query", func() (err error) {
 			answer, err = v.VectorGuard.Query(v.ctx, v.Vectors, v.Collection, nil, "", scanFields,
 				client.WithLimit(scanPage), client.WithOffset(offset))
 			return err
@@ -399,7 +399,7 @@ func (v *verifier) pages(take func(client.ResultSet) bool) error {
 }
 
 func (v *verifier) iterate(store vectorstore.QueryIterable, take func(client.ResultSet) bool) error {
-	return v.vectors.do(v.ctx, func() error {
+	return v.vectors.do(v.ctx, "query", func() error {
 		it, err := v.VectorGuard.QueryIterator(v.ctx, store, client.NewQueryIteratorOption(v.Collection).
 			WithOutputFields(scanFields...).WithBatchSize(scanPage).WithExpr(rows.ID+` != ""`))
 		if err != nil {
