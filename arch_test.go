@@ -66,6 +66,8 @@ var arrows = []rule{
 
 	{"examples", []string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"}, "an example shows the surface that users have"},
 
+	{"bench", []string{"resilience", "internal/upstreams", "testutil"}, "it measures the kit beside its rivals"},
+
 	{"testutil", []string{"resilience", "testutil"}, "users test their own code with it, so it pulls in little"},
 	{"testutil/llmtest", []string{"llm/staticmodel", "resilience", "testutil"}, "its vectors are real ones"},
 	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
@@ -85,9 +87,10 @@ var only = []rule{
 	{"modernc.org/sqlite", []string{"vectorstore/sqlitestore", "pipeline/journal"}, "where a file is a database"},
 }
 
-// file is one Go file of the module, but for those of nested modules.
+// file is one Go file of the module or of a nested one.
 type file struct {
 	path, dir string // slash-separated, from the root
+	nested    bool   // belongs to a module of scripts/modules
 	test      bool
 	text      []byte
 	syntax    *ast.File
@@ -119,6 +122,7 @@ func files(t *testing.T) []file {
 
 func parseAll(t *testing.T) []file {
 	t.Helper()
+	modules := nestedModules(t)
 	var all []file
 	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -129,7 +133,9 @@ func parseAll(t *testing.T) []file {
 		case path.Ext(name) != ".go":
 			return nil
 		}
-		all = append(all, parse(t, name))
+		f := parse(t, name)
+		f.nested = slices.ContainsFunc(modules, func(module string) bool { return under(f.dir, module) })
+		all = append(all, f)
 		return nil
 	}))
 	return all
@@ -137,11 +143,24 @@ func parseAll(t *testing.T) []file {
 
 func skipFolder(name string, entry fs.DirEntry) error {
 	hidden := strings.HasPrefix(entry.Name(), ".") && name != "."
-	_, err := os.Stat(filepath.Join(name, "go.mod"))
-	if hidden || entry.Name() == "testdata" || name != "." && err == nil {
+	if hidden || entry.Name() == "testdata" {
 		return fs.SkipDir
 	}
 	return nil
+}
+
+// nestedModules are the folders that scripts/modules lists.
+func nestedModules(t *testing.T) []string {
+	t.Helper()
+	list, err := os.ReadFile("scripts/modules")
+	require.NoError(t, err)
+	var folders []string
+	for line := range strings.Lines(string(list)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			folders = append(folders, line)
+		}
+	}
+	return folders
 }
 
 func parse(t *testing.T, name string) file {
@@ -150,7 +169,7 @@ func parse(t *testing.T, name string) file {
 	require.NoError(t, err)
 	syntax, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
 	require.NoError(t, err)
-	return file{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), text, syntax}
+	return file{path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"), text: text, syntax: syntax}
 }
 
 // under reports whether a folder is the other one or below it.
@@ -191,7 +210,7 @@ func TestImportsFollowTheArrows(t *testing.T) {
 
 func TestOnlySomeImport(t *testing.T) {
 	for _, f := range files(t) {
-		if f.test || f.dir == "." {
+		if f.test || f.nested || f.dir == "." { // a module is nested so that it may
 			continue
 		}
 		for _, name := range f.imports() {
@@ -257,5 +276,32 @@ func TestModuleHasNoReplace(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		assert.NotRegexp(t, `(?m)^\s*replace\b|=>`, string(text), name)
+	}
+}
+
+// What checks, tests and tidies the nested modules goes by the one list. In a
+// workspace -modfile does not work, so there is none.
+func TestNestedModulesAreListed(t *testing.T) {
+	var found []string
+	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return skipFolder(name, entry)
+		}
+		assert.NotEqual(t, "go.work", entry.Name(), name)
+		if entry.Name() == "go.mod" && name != "go.mod" {
+			found = append(found, path.Dir(name))
+		}
+		return nil
+	}))
+	assert.ElementsMatch(t, found, nestedModules(t), "scripts/modules")
+	for _, folder := range found {
+		text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+		require.NoError(t, err)
+		up := strings.Repeat("../", strings.Count(folder, "/")+1)
+		assert.Contains(t, string(text), "module "+module+folder+"\n")
+		assert.Contains(t, string(text), "replace "+strings.TrimSuffix(module, "/")+" => "+up+"\n", folder)
 	}
 }

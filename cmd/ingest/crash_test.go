@@ -96,8 +96,8 @@ func (tl *till) requirePaidOnce(t *testing.T) (texts, again int) {
 	return texts, again
 }
 
-// atLength is how much of something a test does: little by default, all with
-// PENSTOCK_LONG=1.
+// atLength is how much of something a test does: little by default, all at full
+// length, which is PENSTOCK_LONG=1.
 func atLength(few, all int) int {
 	if os.Getenv("PENSTOCK_LONG") == "1" {
 		return all

@@ -78,7 +78,8 @@ func TestUnreadableFolder(t *testing.T) {
 
 // Memory does not grow with the number of documents.
 func TestMemoryOnManySmallFiles(t *testing.T) {
-	const files, limit = 20_000, 300 << 20
+	const limit = 200 << 20
+	files := atLength(5_000, 50_000)
 	c := newCommand(t)
 	for i := range files {
 		c.write(t, fmt.Sprintf("notes/%02d/note%05d.txt", i%100, i), fmt.Sprintf("Note %d: valve %d was opened by operator %d.\n", i, i*13, i*7))

@@ -33,16 +33,7 @@ type browser struct {
 // treats a missing one as a missing server.
 func chromium(t *testing.T) (host string) {
 	t.Helper()
-	program := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			program = path
-			break
-		}
-	}
-	if program == "" {
-		program = upstreams.Program(t, "chromium")
-	}
+	program := upstreams.Program(t, "chromium", "chromium-browser", "google-chrome")
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",

@@ -1,6 +1,7 @@
 package upstreams
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,17 +11,27 @@ import (
 	"testing"
 )
 
-// missingError says that a server is not on this machine.
+// missingError says that something which scripts/install-services installs is
+// not to be had. Its text is the same wherever that thing is missed, so that a
+// report of the skipped tests can count by it.
 type missingError struct {
 	what string
 	err  error
 }
 
 func (e *missingError) Error() string {
-	return fmt.Sprintf("%s is not installed, run scripts/install-services: %v", e.what, e.err)
+	return fmt.Sprintf("needs %s, which make test-servers installs", e.what)
 }
 
 func (e *missingError) Unwrap() error { return e.err }
+
+// errNone is why a test that needs a server does not run where PENSTOCK_SERVICES
+// is "none".
+var errNone = errors.New("PENSTOCK_SERVICES=none")
+
+// none reports whether this run of the tests does without real servers, be they
+// installed or not.
+func none() bool { return os.Getenv("PENSTOCK_SERVICES") == "none" }
 
 // check ends the test where err is not nil: it skips if a server is missing that
 // nobody insists on, and fails otherwise.
@@ -28,70 +39,62 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	switch missing := (*missingError)(nil); {
 	case err == nil:
-	case errors.As(err, &missing) && os.Getenv("PENSTOCK_REQUIRE_SERVICES") != "1":
+	case errors.As(err, &missing) && (none() || os.Getenv("PENSTOCK_REQUIRE_SERVICES") != "1"):
 		t.Skip(err)
 	default:
-		t.Fatal(err)
+		t.Fatal(err, errors.Unwrap(err))
 	}
 }
 
 // Program returns the path of a program that scripts/install-services installs
-// beside the servers, such as promtool or prometheus, and treats a missing one
-// as the servers are treated.
-func Program(t testing.TB, name string) string {
+// beside the servers, such as promtool or prometheus, under the first of its
+// names that is there. A missing one is treated as the servers are.
+func Program(t testing.TB, names ...string) string {
 	t.Helper()
-	path, err := program(name)
-	check(t, err)
-	return path
+	var missing error
+	for _, name := range names {
+		path, err := program(name)
+		if err == nil {
+			return path
+		}
+		missing = cmp.Or(missing, err)
+	}
+	check(t, missing)
+	return ""
 }
 
 // PythonDocs returns the folder with the HTML pages of the Python manual, about
 // 500 documents that somebody else wrote.
 func PythonDocs(t testing.TB) string {
 	t.Helper()
-	path, err := pythonDocs()
-	check(t, err)
-	return path
+	return path(t, "the Python manual", "python-docs")
 }
 
 // Samples returns the folder with the documents out of source packages: every
 // format, the broken and the odd too, the same on every machine.
 func Samples(t testing.TB) string {
 	t.Helper()
-	folder, err := Folder()
-	check(t, err)
-	mark, err := installed("the corpus of documents", filepath.Join(folder, "corpus", "samples", "complete"))
-	check(t, err)
-	return filepath.Dir(mark)
+	return filepath.Dir(path(t, "the corpus of documents", "corpus", "samples", "complete"))
 }
 
 // Manuals returns the folder with books and manuals as Debian has them, in EPUB,
 // PDF and HTML.
 func Manuals(t testing.TB) string {
 	t.Helper()
-	folder, err := Folder()
-	check(t, err)
-	path, err := installed("books and manuals", filepath.Join(folder, "corpus", "manuals"))
-	check(t, err)
-	return path
+	return path(t, "books and manuals", "corpus", "manuals")
 }
 
 // Airflow returns the path of Airflow's command.
 func Airflow(t testing.TB) string {
 	t.Helper()
-	folder, err := Folder()
-	check(t, err)
-	path, err := installed("Airflow", filepath.Join(folder, "airflow", "bin", "airflow"))
-	check(t, err)
-	return path
+	return path(t, "Airflow", "airflow", "bin", "airflow")
 }
 
-func pythonDocs() (string, error) {
-	folder, err := Folder()
-	if err != nil {
-		return "", err
-	}
-	return installed("the Python manual", filepath.Join(folder, "python-docs"))
+func path(t testing.TB, what string, below ...string) string {
+	t.Helper()
+	path, err := installed(what, below...)
+	check(t, err)
+	return path
 }
 
 // Folder returns the absolute path of the folder with the servers, which need
@@ -126,16 +129,16 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// inVenv returns the path of a program of the Python environment.
-func inVenv(name string) (string, error) {
+// installed returns the path of something below the folder with the servers.
+func installed(what string, below ...string) (string, error) {
+	if none() {
+		return "", &missingError{what, errNone}
+	}
 	folder, err := Folder()
 	if err != nil {
 		return "", err
 	}
-	return installed(name, filepath.Join(folder, "venv", "bin", name))
-}
-
-func installed(what, path string) (string, error) {
+	path := filepath.Join(append([]string{folder}, below...)...)
 	if _, err := os.Stat(path); err != nil {
 		return "", &missingError{what, err}
 	}
@@ -143,6 +146,9 @@ func installed(what, path string) (string, error) {
 }
 
 func program(name string) (string, error) {
+	if none() {
+		return "", &missingError{name, errNone}
+	}
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return "", &missingError{name, err}

@@ -47,7 +47,7 @@ var (
 )
 
 func milvusSpec() (Spec, error) {
-	python, err := inVenv("python")
+	python, err := installed("Milvus", "venv", "bin", "python")
 	if err != nil {
 		return Spec{}, err
 	}
@@ -65,7 +65,7 @@ func milvusSpec() (Spec, error) {
 }
 
 func seaweedSpec() (Spec, error) {
-	weed, err := inVenv("weed")
+	weed, err := installed("SeaweedFS", "venv", "bin", "weed")
 	return Spec{
 		Name: "seaweedfs", Ports: len(seaweedPorts),
 		Command: func(dir string, ports []int) *exec.Cmd {
@@ -123,7 +123,7 @@ func (s S3) send(ctx context.Context, method, path string) error {
 }
 
 func llamaSpec() (Spec, error) {
-	python, err := inVenv("python")
+	python, err := installed("llama.cpp", "venv", "bin", "python")
 	return Spec{
 		Name: "llama", Ports: 1,
 		Command: func(_ string, ports []int) *exec.Cmd {

@@ -23,7 +23,8 @@
 //
 // Where a server is not installed the test is skipped; with
 // PENSTOCK_REQUIRE_SERVICES=1 it fails instead. PENSTOCK_SERVICES names the
-// folder of the installation if it is not .services at the root of the module.
+// folder of the installation if it is not .services at the root of the module;
+// with "none" every test that needs a server is skipped.
 package upstreams
 
 import (

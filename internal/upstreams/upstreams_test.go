@@ -184,12 +184,20 @@ func TestMissingServerSkipsUnlessRequired(t *testing.T) {
 	v := &verdict{TB: t}
 	v.run(start)
 	assert.True(t, v.skipped)
-	assert.Contains(t, v.said, "scripts/install-services")
+	assert.Equal(t, "needs Milvus, which make test-servers installs", v.said)
 
 	t.Setenv("PENSTOCK_REQUIRE_SERVICES", "1")
 	v = &verdict{TB: t}
 	v.run(start)
 	assert.True(t, v.failed)
+
+	t.Setenv("PENSTOCK_SERVICES", "none")
+	v = &verdict{TB: t}
+	v.run(start)
+	assert.True(t, v.skipped)
+	v = &verdict{TB: t}
+	v.run(func(t testing.TB) { upstreams.Program(t, "sh") })
+	assert.True(t, v.skipped)
 }
 
 func TestServerThatEndsByItselfShowsItsLog(t *testing.T) {

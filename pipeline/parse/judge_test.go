@@ -139,9 +139,7 @@ const fewestWords = 5
 // docs/formats.md is from here.
 func TestCorpusAgainstJudges(t *testing.T) {
 	for _, j := range judges {
-		if _, err := exec.LookPath(j.program); err != nil {
-			t.Skipf("%s is not installed: scripts/install-services installs it", j.program)
-		}
+		upstreams.Program(t, j.program)
 	}
 	t.Logf("| %-6s | %-9s | %5s | %6s | %5s |", "format", "judge", "files", "recall", "order")
 	for _, j := range judges {

@@ -1,11 +1,13 @@
 // Command testreport reads the output of `go test -json` on its standard input,
-// prints what a person wants of it and closes with one line that counts:
+// prints what a person wants of it and closes with the reasons of the tests that
+// were skipped and one line that counts:
 //
-//	123 passed, 0 failed, 1 skipped
+//	skipped   7: needs Milvus, which make test-servers installs
+//	123 passed, 0 failed, 7 skipped
 //
-// A package is one line, a test is shown only if it failed or was skipped. The
-// exit code is 1 if anything failed or was skipped, or if nothing ran: a skip is
-// a test that everybody believes in and nobody runs. -allow-skip takes a regular
+// A package is one line, a test is shown only if it failed. The exit code is 1
+// if anything failed or if nothing ran, and if a test was skipped: a skip is a
+// test that everybody believes in and nobody runs. -allow-skip takes a regular
 // expression; skips that gave a reason which matches it are fine.
 package main
 
@@ -16,8 +18,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -35,7 +39,7 @@ func run(args []string, in io.Reader, out io.Writer) int {
 		fmt.Fprintln(out, err)
 		return 2
 	}
-	r := report{out: out, allow: reason, said: make(map[string]*strings.Builder)}
+	r := report{out: out, allow: reason, said: make(map[string]*strings.Builder), skips: make(map[string]int)}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
@@ -55,7 +59,8 @@ type report struct {
 	allow                   *regexp.Regexp
 	said                    map[string]*strings.Builder // output by package and test
 	passed, failed, skipped int
-	unwanted                int // skips without a good reason
+	skips                   map[string]int // by reason
+	unwanted                int            // skips without a good reason
 }
 
 func (r *report) line(text []byte) {
@@ -118,10 +123,26 @@ func (r *report) packageEnded(e event, said string) {
 
 func (r *report) skippedTest(key, said string) {
 	r.skipped++
-	if !r.allow.MatchString(said) {
+	reason := reasonOf(said)
+	r.skips[reason]++
+	if !r.allow.MatchString(reason) {
 		r.unwanted++
 		fmt.Fprintf(r.out, "SKIP without a good reason: %s\n%s", key, said)
 	}
+}
+
+var position = regexp.MustCompile(`^\S+\.go:\d+: `)
+
+// reasonOf is what a test said last before it was skipped, without the place.
+func reasonOf(said string) string {
+	reason := "no reason"
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "--- ") && !strings.HasPrefix(line, "=== ") {
+			reason = position.ReplaceAllString(line, "")
+		}
+	}
+	return reason
 }
 
 func (r *report) close(err error) int {
@@ -132,6 +153,9 @@ func (r *report) close(err error) int {
 		if !strings.HasSuffix(key, " ") {
 			fmt.Fprintf(r.out, "UNFINISHED %s\n%s", key, rest)
 		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(r.skips)) {
+		fmt.Fprintf(r.out, "skipped %3d: %s\n", r.skips[reason], reason)
 	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
 	if err != nil || r.failed > 0 || r.unwanted > 0 || r.passed == 0 {

@@ -12,7 +12,9 @@ const (
 	failing = `{"Action":"output","Package":"p","Test":"TestB","Output":"want 1\n"}
 {"Action":"fail","Package":"p","Test":"TestB"}
 {"Action":"fail","Package":"p"}`
-	rootSkip = `{"Action":"output","Package":"p","Test":"TestC","Output":"root reads every folder\n"}
+	rootSkip = `{"Action":"output","Package":"p","Test":"TestC","Output":"=== RUN   TestC\n"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:12: root reads every folder\n"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"--- SKIP: TestC (0.00s)\n"}
 {"Action":"skip","Package":"p","Test":"TestC"}`
 	crashed = `{"Action":"output","Package":"p","Output":"panic: test timed out\n"}
 {"Action":"fail","Package":"p"}`
@@ -32,8 +34,10 @@ func TestReport(t *testing.T) {
 		{"a failure is counted once", failing, "\n0 passed, 1 failed, 0 skipped\n", 1},
 		{"a package that crashed", passed + "\n" + crashed, "panic: test timed out\n1 passed, 1 failed, 0 skipped\n", 1},
 		{"a package that does not build", broken, "syntax error\n0 passed, 1 failed, 0 skipped\n", 1},
-		{"a skip with a good reason", passed + "\n" + rootSkip, "1 passed, 0 failed, 1 skipped\n", 0},
-		{"a skip without one", passed + "\n" + strings.ReplaceAll(rootSkip, "root reads", "I fear"), "SKIP without a good reason: p TestC\nI fear every folder\n", 1},
+		{"a skip with a good reason", passed + "\n" + rootSkip, "skipped   1: root reads every folder\n1 passed, 0 failed, 1 skipped\n", 0},
+		{"skips are counted by reason", rootSkip + "\n" + strings.ReplaceAll(rootSkip, "TestC", "TestE") + "\n" + passed, "skipped   2: root reads every folder\n1 passed", 0},
+		{"a skip that gives no reason", `{"Action":"skip","Package":"p","Test":"TestC"}`, "skipped   1: no reason\n", 1},
+		{"a skip without one", passed + "\n" + strings.ReplaceAll(rootSkip, "root reads", "I fear"), "SKIP without a good reason: p TestC\n=== RUN   TestC\n    c_test.go:12: I fear every folder\n", 1},
 		{"a test that never ended", passed + "\n" + unfinished, "UNFINISHED p TestD\nwaiting\n", 0},
 		{"lines of the go command", "go: downloading x\n" + passed, "go: downloading x\n", 0},
 	} {
