@@ -62,7 +62,7 @@ func call[T any](ctx context.Context, g Guard, op operation, fn func(context.Con
 		}
 	}()
 	v, err := resilience.CallOp(ctx, b, resilience.Op[T]{Name: op.name, Classify: classify}, func(ctx context.Context) (T, error) {
-		ctx, told = withWait(ctx)
+		ctx, told = withWait(ctx, op.name)
 		defer observe(b, op.name, time.Now())
 		v, headers, err := fn(ctx)
 		if _, known := told.get(); !known && err != nil {

@@ -23,9 +23,11 @@ import (
 //   - 401, 402, 403, and 429 for a spent quota or an unpaid bill: denied
 //   - 429 otherwise, and 503 and 529 that name a time to wait: throttled
 //   - 408 and 5xx: failure; any other 4xx: ignored
-//   - connections, deadlines whoever set them, answers that cannot be read, *[ContractError], and all else: failure
+//   - connections, deadlines whoever set them, answers that cannot be read, *[ContractError] without a word of the
+//     server's, and all else: failure
 //
-// An error event in a stream has no status; its type and code are read as if it had the one that they stand for.
+// An error in a stream or an answer under status 200 has no status; its type and code are read as if it had the one
+// that they stand for.
 // The doors know the server's Retry-After too; Classify alone, given an error, does not, and leaves RetryAfter zero.
 func Classify(callerCtx context.Context, err error) resilience.Verdict {
 	return verdict(callerCtx, err, nil)
@@ -112,13 +114,16 @@ var meanings = []struct {
 	status int
 	words  []string
 }{
-	{http.StatusTooManyRequests, append([]string{"rate_limit_exceeded", "rate_limit_error", "tokens", "requests", "429"}, quota...)},
-	{http.StatusUnauthorized, []string{"invalid_api_key", "authentication_error", "401", "403", "permission_error"}},
-	{http.StatusBadRequest, []string{"invalid_request_error", "context_length_exceeded", "content_filter", "400", "404", "413", "422"}},
+	{http.StatusTooManyRequests, append([]string{"rate_limit_exceeded", "rate_limit_error", "tokens", "requests"}, quota...)},
+	{http.StatusUnauthorized, []string{"invalid_api_key", "authentication_error", "permission_error"}},
+	{http.StatusBadRequest, []string{"invalid_request_error", "context_length_exceeded", "content_filter", "not_found_error", "request_too_large"}},
 }
 
 // guessed gives an error event its status; what it does not know is the server's fault.
 func (a answer) guessed() answer {
+	for _, word := range a.words {
+		a.status = first(a.status, statusNamed(word))
+	}
 	if a.status != 0 {
 		return a
 	}
@@ -135,7 +140,7 @@ func (a answer) guessed() answer {
 // quota are the codes of a 429 that no waiting mends.
 var quota = []string{
 	"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "access_terminated",
-	"credit_balance_too_low", "payment_required",
+	"credit_balance_too_low", "payment_required", "billing_error",
 }
 
 func (a answer) says(words []string) bool {

@@ -8,17 +8,26 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// ContractError is an answer that came without an error and is none: a server that says 200 and sends no vectors, or
-// another server altogether. It counts as a failure of the upstream.
+// ContractError is an answer that came without an error and is none: a server that says 200 and sends no vectors, one
+// that fails in the middle of its answer, or another server altogether. It counts as a failure of the upstream; but
+// where the server says in the answer what is wrong, it wraps an *openai.APIError, whose code or type decides.
 type ContractError struct {
 	// Operation is the call, such as create_embeddings.
 	Operation string
 	// Problem says what is wrong with the answer.
 	Problem string
+
+	cause error
 }
+
+// Unwrap is what the server said, or nil.
+func (e *ContractError) Unwrap() error { return e.cause }
 
 // Error names the operation, the problem and where to look.
 func (e *ContractError) Error() string {
+	if e.cause != nil {
+		return fmt.Sprintf("llm: %s: the server gave its answer up: %s", e.Operation, e.Problem)
+	}
 	return fmt.Sprintf("llm: %s: not an OpenAI answer: %s; check the base URL and the server's log", e.Operation, e.Problem)
 }
 
@@ -29,6 +38,11 @@ func broken(operation, format string, args ...any) error {
 func checkChat(r *openai.ChatCompletionResponse) error {
 	if len(r.Choices) == 0 {
 		return broken(opChat, "no choices under status 200")
+	}
+	for _, c := range r.Choices {
+		if err := reasonOf(opChat, c.FinishReason); err != nil {
+			return err
+		}
 	}
 	return nil
 }

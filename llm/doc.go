@@ -18,9 +18,10 @@
 // # What the SDK leaves out
 //
 // go-openai has no timeout of any kind, does not bound the size of an answer, follows redirects with another method,
-// takes an error body under status 200 for an empty answer, trusts the order and number of vectors, and drops the
-// Retry-After header of streams. [NewClient] and the doors see to each of these; docs/llm.md has the whole list. A
-// client made otherwise works too, within what can be done from outside: give each call's context a deadline then.
+// takes an error body under status 200 for an empty answer and one that failed in its middle for a whole one, trusts the
+// order and number of vectors, and drops the Retry-After header of streams. [NewClient] and the doors see to each of
+// these; docs/llm.md has the whole list. A client made otherwise works too, within what can be done from outside: give
+// each call's context a deadline then.
 //
 // Nothing in this package retries, and [NewClient] makes sure that net/http does not either.
 //

@@ -68,8 +68,8 @@ func ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, err
 }
 
 // CreateChatCompletion returns what client.CreateChatCompletion returns, its error unwrapped. An answer without
-// choices, such as an error body under status 200, is a *[ContractError]. A refused call returns
-// *[resilience.OpenError] or *[resilience.DeniedError].
+// choices, such as an error body under status 200, is a *[ContractError], and so is one with an error beside its
+// choices or in one of them. A refused call returns *[resilience.OpenError] or *[resilience.DeniedError].
 func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, request openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
 	op := chatOperation(&request)
 	return call(ctx, g, op, func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {

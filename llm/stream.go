@@ -32,10 +32,10 @@ type ChatCompletionStream struct {
 	busy   atomic.Bool
 	stop   func() bool // the watch over caller
 
-	chunks   int
-	finished bool  // a choice has its finish reason
-	end      error // sticky; what every later Recv returns
-	settle   sync.Once
+	chunks int
+	ended  map[int]bool // for each choice that was seen, whether it has its finish reason
+	end    error        // sticky; what every later Recv returns
+	settle sync.Once
 }
 
 // CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's own; a refused call returns
@@ -43,7 +43,7 @@ type ChatCompletionStream struct {
 // call's slot comes back even if nobody does.
 func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
 	b := g.breaker()
-	s := &ChatCompletionStream{}
+	s := &ChatCompletionStream{ended: map[int]bool{}}
 	s.caller, s.span = trace.Start(ctx, b, "chat "+request.Model, chatOperation(&request).attrs...)
 	permit, err := b.Allow(s.caller)
 	if err != nil {
@@ -57,7 +57,7 @@ func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStream
 	s.cancel = cancel
 	err = errPanicked
 	defer s.watch(&err)
-	inner, s.told = withWait(inner)
+	inner, s.told = withWait(inner, opChatStream)
 	s.inner, err = client.CreateChatCompletionStream(inner, request)
 	if err == nil && s.inner == nil {
 		err = broken(opChatStream, "the client returned neither a stream nor an error")
@@ -86,55 +86,99 @@ func (s *ChatCompletionStream) rest() {
 	}
 }
 
-// Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before a choice has its
-// finish reason is a *[ContractError], although the SDK takes it for a whole one. After an error every call returns it.
+// Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before each choice has its
+// finish reason is a *[ContractError], although the SDK takes it for a whole one, and so is one in which the server says
+// that it has failed; what came before is handed over first. After an error every call returns it.
 func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, error) {
-	if s.end != nil {
-		return openai.ChatCompletionStreamResponse{}, s.end
-	}
-	s.busy.Store(true)
-	defer s.rest()
-	err := errPanicked
-	defer s.watch(&err)
-	chunk, err := s.inner.Recv()
-	return chunk, s.step(&chunk, err)
+	_, chunk, err := s.next()
+	return chunk, err
 }
 
 // RecvRaw is Recv for those who decode the chunk themselves.
 func (s *ChatCompletionStream) RecvRaw() ([]byte, error) {
+	raw, _, err := s.next()
+	return raw, err
+}
+
+func (s *ChatCompletionStream) next() (raw []byte, chunk openai.ChatCompletionStreamResponse, err error) {
 	if s.end != nil {
-		return nil, s.end
+		return nil, chunk, s.end
 	}
 	s.busy.Store(true)
 	defer s.rest()
-	err := errPanicked
+	err = errPanicked
 	defer s.watch(&err)
-	raw, err := s.inner.RecvRaw()
-	var chunk openai.ChatCompletionStreamResponse
-	if err == nil {
-		err = json.Unmarshal(raw, &chunk)
+	switch raw, err = s.inner.RecvRaw(); {
+	case err == nil && raw == nil:
+		err = broken(opChatStream, "an event that the SDK cannot read")
+	case err == nil:
+		if err = json.Unmarshal(raw, &chunk); err != nil {
+			err = first(errorIn(opChatStream, raw), err)
+		}
 	}
-	return raw, s.step(&chunk, err)
+	err = s.step(raw, &chunk, err)
+	return raw, chunk, err
 }
 
-func (s *ChatCompletionStream) step(chunk *openai.ChatCompletionStreamResponse, err error) error {
+func (s *ChatCompletionStream) step(raw []byte, chunk *openai.ChatCompletionStreamResponse, err error) error {
+	handOver := false
 	switch {
 	case err == nil:
 		s.data(chunk)
-		return nil
-	case err == io.EOF && !s.finished: //nolint:errorlint // a connection's end may wrap one, and is no end of an answer
+		if err = failureIn(raw, chunk); err == nil {
+			return nil
+		}
+		handOver = hasText(chunk)
+	case err == io.EOF && !s.whole(): //nolint:errorlint // only io.EOF itself is the end
 		err = broken(opChatStream, "the stream ended after %d chunks, in the middle of the answer", s.chunks)
+	case err != io.EOF && errors.Is(err, io.EOF): //nolint:errorlint // callers do compare with errors.Is
+		err = broken(opChatStream, "the connection broke after %d chunks: %v", s.chunks, err)
 	}
 	s.end = err
 	s.done(err)
+	if handOver {
+		return nil
+	}
 	return err
+}
+
+// failureIn is what a chunk says of a failure, or nil.
+func failureIn(raw []byte, chunk *openai.ChatCompletionStreamResponse) error {
+	if err := errorIn(opChatStream, raw); err != nil {
+		return err
+	}
+	for _, c := range chunk.Choices {
+		if err := reasonOf(opChatStream, c.FinishReason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hasText(chunk *openai.ChatCompletionStreamResponse) bool {
+	for _, c := range chunk.Choices {
+		if d := &c.Delta; d.Content != "" || d.ReasoningContent != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || d.FunctionCall != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// whole is true once every choice has come to its end.
+func (s *ChatCompletionStream) whole() bool {
+	for _, ended := range s.ended {
+		if !ended {
+			return false
+		}
+	}
+	return len(s.ended) > 0
 }
 
 func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) {
 	s.permit.Renew()
 	s.chunks++
 	for _, choice := range chunk.Choices {
-		s.finished = s.finished || choice.FinishReason != ""
+		s.ended[choice.Index] = s.ended[choice.Index] || choice.FinishReason != ""
 	}
 	if chunk.Usage != nil {
 		s.span.Set(genAIInputTokens.Int(chunk.Usage.PromptTokens), genAIOutputTokens.Int(chunk.Usage.CompletionTokens))

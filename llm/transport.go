@@ -54,11 +54,27 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		timer.Stop()
 		b.idle = t.idle
 	}
-	response.Body = b
-	if key := sentKey(r); response.StatusCode >= http.StatusBadRequest && len(key) >= leastKey {
-		response.Body = &masked{ReadCloser: b, key: key}
-	}
+	response.Body = seen(r, response.StatusCode, b)
 	return response, nil
+}
+
+// seen is the body of an answer without what the SDK cannot read, or passes over.
+func seen(r *http.Request, status int, b io.ReadCloser) io.ReadCloser {
+	operation, key := operationOf(r.Context()), sentKey(r)
+	switch {
+	case status >= http.StatusBadRequest:
+		return &whole{ReadCloser: b, see: func(text []byte) ([]byte, error) { return mask(text, key), nil }}
+	case operation == opChatStream:
+		return newEvents(b, key)
+	case operation != "":
+		return &whole{ReadCloser: b, see: func(text []byte) ([]byte, error) {
+			if errorIn(operation, text) == nil {
+				return text, nil
+			}
+			return nil, errorIn(operation, mask(text, key))
+		}}
+	}
+	return b // no door's: what an error in it means is the caller's to know
 }
 
 // leastKey is the length below which a key is a stand-in, such as "none", that may be part of any word.
@@ -69,24 +85,26 @@ func sentKey(r *http.Request) string {
 	return first(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("Api-Key"))
 }
 
-// masked is the body of an error without the key that was sent: some servers say it back, and errors are logged.
-type masked struct {
+// whole is a body that is seen as a whole before the SDK reads it. Servers say back the key that was sent, and errors
+// are logged; an error in an answer has the place of the answer.
+type whole struct {
 	io.ReadCloser
-	key  string
+	see  func([]byte) ([]byte, error)
 	text *bytes.Reader // nil until something is read
-	err  error
+	err  error         // after it
 }
 
-func (m *masked) Read(p []byte) (int, error) {
-	if m.text == nil {
-		var whole []byte
-		whole, m.err = io.ReadAll(m.ReadCloser)
-		m.text = bytes.NewReader(bytes.ReplaceAll(whole, []byte(m.key), []byte("********")))
+func (w *whole) Read(p []byte) (int, error) {
+	if w.text == nil {
+		text, err := io.ReadAll(w.ReadCloser)
+		text, w.err = w.see(text)
+		w.err = first(w.err, err)
+		w.text = bytes.NewReader(text)
 	}
-	if m.text.Len() == 0 && m.err != nil {
-		return 0, m.err
+	if w.text.Len() == 0 && w.err != nil {
+		return 0, w.err
 	}
-	return m.text.Read(p)
+	return w.text.Read(p)
 }
 
 func (t *transport) base(r *http.Request) *http.Transport {
@@ -134,7 +152,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 		n, err = b.inner.Read(p[:min(int64(len(p)), b.left)])
 	}
 	b.left -= int64(n)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && err != io.EOF { //nolint:errorlint // only io.EOF itself is the end; a broken connection may wrap one
 		err = because(b.ctx, err)
 	}
 	if err != nil { // the SDK does not close the body of a stream that was refused

@@ -24,14 +24,25 @@ func number(value string, unit time.Duration) (time.Duration, bool) {
 
 // wait carries the time to wait from the transport, which sees each answer's headers, to the classifier, which sees
 // the SDK's error alone. The SDK drops the headers for streams and base64 vectors.
-type wait struct{ told atomic.Pointer[time.Duration] }
+type wait struct {
+	operation string // tells the transport which call of a door it is
+	told      atomic.Pointer[time.Duration]
+}
 
 type waitKey struct{}
 
 // withWait returns a context in which note finds w.
-func withWait(ctx context.Context) (context.Context, *wait) {
-	w := new(wait)
+func withWait(ctx context.Context, operation string) (context.Context, *wait) {
+	w := &wait{operation: operation}
 	return context.WithValue(ctx, waitKey{}, w), w
+}
+
+// operationOf is the call of a door that a request belongs to, or "".
+func operationOf(ctx context.Context) string {
+	if w, ok := ctx.Value(waitKey{}).(*wait); ok {
+		return w.operation
+	}
+	return ""
 }
 
 // note keeps what the headers of an answer to a request with ctx say.

@@ -1,0 +1,144 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sashabaranov/go-openai"
+)
+
+// A server that fails after it has said 200 can only say so in the answer: with an error at its top, in a choice, in a
+// delta, or with a finish reason that is no end. The SDK drops all of these but the reason.
+
+// failed are the finish reasons of an answer that its server gave up: OpenRouter and Mistral say error, vLLM and SGLang
+// abort, Zhipu and DeepSeek the others. length and content_filter are ends.
+var failed = []string{"error", "abort", "network_error", "insufficient_system_resource"}
+
+// reasonOf is the failure that a finish reason stands for, or nil.
+func reasonOf(operation string, reason openai.FinishReason) error {
+	if !slices.Contains(failed, strings.ToLower(string(reason))) {
+		return nil
+	}
+	return inBand(operation, &openai.APIError{Code: string(reason), Message: fmt.Sprintf("finish reason %q", reason)})
+}
+
+// said is where an answer, or a chunk of one, can hold an error.
+type said struct {
+	Object  string          `json:"object"`
+	Error   json.RawMessage `json:"error"`
+	Choices []struct {
+		Error   json.RawMessage `json:"error"`
+		Delta   holder          `json:"delta"`
+		Message holder          `json:"message"`
+	} `json:"choices"`
+}
+
+type holder struct {
+	Error json.RawMessage `json:"error"`
+}
+
+// errorIn finds the first error in the JSON of an answer or a chunk, or gives nil.
+func errorIn(operation string, text []byte) error {
+	if !bytes.Contains(text, []byte(`"error"`)) {
+		return nil
+	}
+	var s said
+	_ = json.Unmarshal(text, &s) // what does not fit is the SDK's to refuse
+	errs := []json.RawMessage{s.Error}
+	if s.Object == "error" {
+		errs = append(errs, text)
+	}
+	for _, c := range s.Choices {
+		errs = append(errs, c.Error, c.Delta.Error, c.Message.Error)
+	}
+	for _, e := range errs {
+		if api := readError(e); api != nil {
+			return inBand(operation, api)
+		}
+	}
+	return nil
+}
+
+// inBand is the error for what a server says in its answer. Where it names a status, that is what Classify goes by.
+func inBand(operation string, api *openai.APIError) error {
+	if status := statusNamed(code(api.Code)); status != 0 {
+		api.HTTPStatusCode, api.HTTPStatus = status, fmt.Sprint(status, " ", http.StatusText(status))
+	}
+	return &ContractError{Operation: operation, Problem: api.Error(), cause: api}
+}
+
+// statusNamed is the HTTP status of an error that a word stands for as a number, or 0.
+func statusNamed(word string) int {
+	if n, err := strconv.Atoi(word); err == nil && n >= http.StatusBadRequest && n < 600 {
+		return n
+	}
+	return 0
+}
+
+// readError reads an error in any of its forms. It is nil where nothing is said: some servers send every field, empty.
+func readError(text json.RawMessage) *openai.APIError {
+	var v any
+	if json.Unmarshal(text, &v) != nil || empty(v) {
+		return nil
+	}
+	fields, _ := v.(map[string]any)
+	for _, name := range []string{"code", "status_code", "status"} {
+		if c := fields[name]; !empty(c) {
+			return &openai.APIError{Code: c, Message: wordsOf(v, text), Type: word(fields["type"])}
+		}
+	}
+	return &openai.APIError{Message: wordsOf(v, text), Type: word(fields["type"])}
+}
+
+// empty holds for values without a word in them.
+func empty(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !empty(e) })
+	case map[string]any:
+		for _, e := range v {
+			if !empty(e) {
+				return false
+			}
+		}
+		return true
+	}
+	return v == nil || v == false || v == "" || v == 0.0
+}
+
+// wordsOf is the message of an error, or all of it where it has none.
+func wordsOf(v any, text json.RawMessage) string {
+	words := word(v)
+	if fields, ok := v.(map[string]any); ok {
+		words = word(fields["message"])
+	}
+	return shorten(first(words, string(bytes.TrimSpace(text))))
+}
+
+func word(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// mostWords is how many bytes of an error in an answer are repeated.
+const mostWords = 1000
+
+func shorten(s string) string {
+	if len(s) <= mostWords {
+		return s
+	}
+	return strings.ToValidUTF8(s[:mostWords], "") + "…"
+}
+
+// mask takes the key that was sent out of a text.
+func mask(text []byte, key string) []byte {
+	if len(key) < leastKey {
+		return text
+	}
+	return bytes.ReplaceAll(text, []byte(key), []byte("********"))
+}
