@@ -23,21 +23,34 @@ import (
 const spoolMemory = 1 << 20
 
 // PutObject is PutObject of the S3 client. A body that cannot seek is copied
-// first, to memory or to a temporary file. Where the store answers with the
-// MD5 of what it got as its ETag, that is compared with what was sent, and a
-// difference is a *ContractError. For an idempotent create set IfNoneMatch to
-// "*": an object that is there already is a PreconditionFailed.
+// first, to memory or to a temporary file. A body ends with io.EOF itself: an
+// error that wraps it is a failure of the reader, and nothing is stored. A
+// ContentLength that is not the body's is an *InputError. Where the store
+// answers with the MD5 of what it got as its ETag, that is compared with what
+// was sent, and a difference is a *ContractError.
+//
+// For an idempotent create set IfNoneMatch to "*": an object that is there
+// already is a PreconditionFailed.
 func (g Guard) PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	const op = "PutObject"
 	if err := checkMetadata(op, in.Metadata); err != nil {
 		return nil, err
 	}
-	body, cleanup, err := seekable(g, in.Body)
-	if err != nil {
-		return nil, err
+	body := in.Body
+	if g.breaker().Ready() { // else it refuses, most likely, and nothing need be copied
+		copied, cleanup, err := seekable(body)
+		if err != nil {
+			return nil, err
+		}
+		defer cleanup()
+		body = copied
 	}
-	defer cleanup()
 	return call(ctx, g, target{op, aws.ToString(in.Bucket), aws.ToString(in.Key)}, func(f *flight) (*s3.PutObjectOutput, error) {
+		body, cleanup, err := seekable(body)
+		if err != nil {
+			return nil, err
+		}
+		defer cleanup()
 		return putChecked(f.ctx, f, client, in, body, once(optFns))
 	})
 }
@@ -50,11 +63,14 @@ func putChecked(ctx context.Context, f *flight, client PutObjectAPI, in *s3.PutO
 		if sent, err = newSentBody(f, rs); err != nil {
 			return nil, err
 		}
+		if err = sent.announced(in.ContentLength); err != nil {
+			return nil, err
+		}
 		copied.Body = sent
 	}
 	out, err := client.PutObject(ctx, &copied, optFns...)
-	if err != nil {
-		return out, sent.blame(err)
+	if err = sent.blame(err); err != nil {
+		return out, err
 	}
 	t := target{"PutObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
 	if err := t.broken(noETag(out.ETag)); err != nil || sent == nil {
@@ -68,19 +84,18 @@ func PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObjectInput, 
 	return Guard{}.PutObject(ctx, client, in, optFns...)
 }
 
-// seekable returns body, or a copy of it that can seek. Where the breaker
-// refuses anyway nothing is copied.
-func seekable(g Guard, body io.Reader) (io.Reader, func(), error) {
-	if _, ok := body.(io.Seeker); ok || body == nil || !g.breaker().Ready() {
+// seekable returns body, or a copy of it that can seek.
+func seekable(body io.Reader) (io.Reader, func(), error) {
+	if _, ok := body.(io.Seeker); ok || body == nil {
 		return body, func() {}, nil
 	}
 	var head bytes.Buffer
-	_, err := io.CopyN(&head, body, spoolMemory+1)
-	if errors.Is(err, io.EOF) {
-		return bytes.NewReader(head.Bytes()), func() {}, nil
-	}
-	if err != nil {
+	_, err := io.Copy(&head, io.LimitReader(body, spoolMemory+1)) // CopyN drops an error that comes with the last byte
+	switch {
+	case err != nil:
 		return nil, nil, &localError{fmt.Errorf("objectstore: cannot read the body: %w", err)}
+	case head.Len() <= spoolMemory:
+		return bytes.NewReader(head.Bytes()), func() {}, nil
 	}
 	return spool(io.MultiReader(&head, body))
 }
@@ -105,23 +120,39 @@ func spool(body io.Reader) (io.Reader, func(), error) {
 // keeps the reader's own error apart, and hashes what the last pass sent. The
 // SDK may read it more than once, to sign it.
 type sentBody struct {
-	f    *flight
-	body io.ReadSeeker
-	base int64
+	f         *flight
+	body      io.ReadSeeker
+	base, end int64
 
 	mu   sync.Mutex
 	sum  hash.Hash
-	n    int64 // bytes of this pass
-	skew bool  // the pass did not begin at base
-	err  error // what the caller's reader said
+	at   int64
+	skew bool  // this pass did not begin at base
+	err  error // what the caller's reader said in this pass
 }
 
 func newSentBody(f *flight, body io.ReadSeeker) (*sentBody, error) {
 	base, err := body.Seek(0, io.SeekCurrent)
+	end := base
+	if err == nil {
+		end, err = body.Seek(0, io.SeekEnd)
+	}
+	if err == nil {
+		_, err = body.Seek(base, io.SeekStart)
+	}
 	if err != nil {
 		return nil, &localError{fmt.Errorf("objectstore: cannot seek in the body: %w", err)}
 	}
-	return &sentBody{f: f, body: body, base: base, sum: md5.New()}, nil
+	return &sentBody{f: f, body: body, base: base, end: end, at: base, sum: md5.New()}, nil
+}
+
+// announced refuses a length that is not the body's: the SDK would send so many
+// bytes, and of a body of 0 none.
+func (b *sentBody) announced(length *int64) error {
+	if n := b.end - b.base; length != nil && *length >= 0 && *length != n {
+		return &InputError{"PutObject", fmt.Sprintf("ContentLength is %d and the body has %d bytes; leave it out", *length, n)}
+	}
+	return nil
 }
 
 func (b *sentBody) Read(p []byte) (int, error) {
@@ -131,9 +162,14 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.f.permit.Renew()
 		b.sum.Write(p[:n])
-		b.n += int64(n)
+		b.at += int64(n)
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own contract
+	switch {
+	case err == nil:
+	case err != io.EOF: //nolint:errorlint // io.Reader's own contract
+		b.err = err
+	case b.at < b.end:
+		err = fmt.Errorf("objectstore: the body ended %d bytes before its end: %w", b.end-b.at, io.ErrUnexpectedEOF)
 		b.err = err
 	}
 	return n, err
@@ -142,31 +178,38 @@ func (b *sentBody) Read(p []byte) (int, error) {
 func (b *sentBody) Seek(offset int64, whence int) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.base + b.n
 	at, err := b.body.Seek(offset, whence)
 	switch {
 	case err != nil:
 		b.err = err
+		return at, err
 	case at == b.base:
 		b.sum.Reset()
-		b.n, b.skew = 0, false
-	case at != before:
+		b.skew, b.err = false, nil
+	case at != b.at:
 		b.skew = true
 	}
-	return at, err
+	b.at = at
+	return at, nil
 }
 
-// blame says that an error came from the caller's reader, if it did.
+// blame says that an error came from the caller's reader, if it did. A store
+// that answered well to a body that broke off cannot have it.
 func (b *sentBody) blame(err error) error {
-	if b == nil || err == nil {
+	if b == nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err != nil && errors.Is(err, b.err) {
-		return &localError{err}
+	switch {
+	case b.err == nil:
+		return err
+	case err == nil:
+		err = b.err
+	case !errors.Is(err, b.err):
+		return err
 	}
-	return err
+	return &localError{err}
 }
 
 // compare holds the store's ETag against what was sent. An empty problem is a
@@ -179,7 +222,7 @@ func (b *sentBody) compare(bucket string, etag *string, sse types.ServerSideEncr
 		return ""
 	}
 	if got := hex.EncodeToString(b.sum.Sum(nil)); got != want {
-		return fmt.Sprintf("%d bytes with the MD5 %s were sent, the store has %s", b.n, got, want)
+		return fmt.Sprintf("%d bytes with the MD5 %s were sent, the store has %s", b.at-b.base, got, want)
 	}
 	return ""
 }
@@ -193,14 +236,15 @@ func md5Of(etag *string) (string, bool) {
 
 // GetObject is GetObject of the S3 client. The call ends with the body: its
 // end is a success, its error counts by [Classify], an early Close counts as
-// nothing. Where the caller's context is cancelled the slot comes back even if
-// nobody closes the body.
+// nothing. A body that ends before its ContentLength ends with a
+// *ContractError. Where the caller's context is cancelled the slot comes back
+// even if nobody closes the body.
 func (g Guard) GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
 	return call(ctx, g, t, func(f *flight) (*s3.GetObjectOutput, error) {
 		out, err := openObject(f, client, in, once(optFns))
 		if err == nil && out.Body != nil {
-			out.Body = newReceivedBody(f, out)
+			out.Body = newReceivedBody(f, t, out)
 			f.hand()
 		}
 		return out, err
@@ -228,14 +272,15 @@ func GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, 
 // receivedBody decides a GetObject's outcome.
 type receivedBody struct {
 	f    *flight
+	t    target
 	body io.ReadCloser
 	left atomic.Int64 // announced and not read yet; negative where nothing was announced
 	busy atomic.Bool
 	stop func() bool
 }
 
-func newReceivedBody(f *flight, out *s3.GetObjectOutput) *receivedBody {
-	b := &receivedBody{f: f, body: out.Body}
+func newReceivedBody(f *flight, t target, out *s3.GetObjectOutput) *receivedBody {
+	b := &receivedBody{f: f, t: t, body: out.Body}
 	b.left.Store(-1)
 	if out.ContentLength != nil {
 		b.left.Store(*out.ContentLength)
@@ -262,10 +307,15 @@ func (b *receivedBody) Read(p []byte) (int, error) {
 		b.f.permit.Renew()
 		b.left.Add(-int64(n))
 	}
-	if err == io.EOF { //nolint:errorlint // io.Reader's own contract
-		b.finish(nil)
-	} else if err != nil {
+	switch left := b.left.Load(); {
+	case err == nil:
+	case err != io.EOF: //nolint:errorlint // io.Reader's own contract
 		b.finish(err)
+	case left > 0:
+		err = b.t.broken(fmt.Sprintf("the body ended %d bytes before its announced end", left))
+		b.finish(err)
+	default:
+		b.finish(nil)
 	}
 	return n, err
 }
