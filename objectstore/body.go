@@ -29,6 +29,11 @@ const spoolMemory = 1 << 20
 // answers with the MD5 of what it got as its ETag, that is compared with what
 // was sent, and a difference is a *ContractError.
 //
+// Some stores make a folder of a key that ends in a slash, and keep nothing of
+// its body though they say so. Under such a key, and one that ends in a
+// backslash, HeadObject is asked whether the bytes are there, in the same call,
+// if the client has it and the caller may; if not, it is a *ContractError.
+//
 // For an idempotent create set IfNoneMatch to "*": an object that is there
 // already is a PreconditionFailed.
 func (g Guard) PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
@@ -76,7 +81,13 @@ func putChecked(ctx context.Context, f *flight, client PutObjectAPI, in *s3.PutO
 	if err := t.broken(noETag(out.ETag)); err != nil || sent == nil {
 		return out, err
 	}
-	return out, t.broken(sent.compare(t.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm))
+	if err := t.broken(sent.compare(t.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm)); err != nil {
+		return out, err
+	}
+	return out, written{t, out.ETag, sent.end - sent.base}.kept(ctx, client, s3.HeadObjectInput{
+		VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
+		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey, SSECustomerKeyMD5: in.SSECustomerKeyMD5,
+	}, optFns)
 }
 
 // PutObject is [Guard.PutObject] through [resilience.S3].
@@ -229,7 +240,7 @@ func (b *sentBody) compare(bucket string, etag *string, sse types.ServerSideEncr
 
 // md5Of is the MD5 in an ETag: 32 hex digits, no "-" and a number of parts.
 func md5Of(etag *string) (string, bool) {
-	text := strings.ToLower(strings.Trim(aws.ToString(etag), `"`))
+	text := strings.ToLower(bare(etag))
 	sum, err := hex.DecodeString(text)
 	return text, err == nil && len(sum) == md5.Size
 }

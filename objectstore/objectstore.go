@@ -210,12 +210,28 @@ func (g Guard) ListObjectsV2(ctx context.Context, client ListObjectsV2API, in *s
 
 // CopyObject is CopyObject of the S3 client. CopySource is "bucket/key",
 // percent-encoded. S3 may say 200 and send an error in the body; the SDK makes
-// an error of it and it counts by its code.
+// an error of it and it counts by its code. A key that ends in a slash is looked
+// at as by PutObject: an object that has lost its bytes is a *ContractError.
 func (g Guard) CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
 	if err := checkMetadata("CopyObject", in.Metadata); err != nil {
 		return nil, err
 	}
-	return checked(ctx, g, target{"CopyObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.CopyObject, noCopy)
+	t := target{"CopyObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+	return call(ctx, g, t, func(f *flight) (*s3.CopyObjectOutput, error) { return copyChecked(f.ctx, client, t, in, once(optFns)) })
+}
+
+func copyChecked(ctx context.Context, client CopyObjectAPI, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+	out, err := client.CopyObject(ctx, in, optFns...)
+	if err == nil {
+		err = t.broken(noCopy(out))
+	}
+	if err != nil {
+		return out, err
+	}
+	return out, written{t, out.CopyObjectResult.ETag, -1}.kept(ctx, client, s3.HeadObjectInput{
+		VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
+		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey, SSECustomerKeyMD5: in.SSECustomerKeyMD5,
+	}, optFns)
 }
 
 // HeadBucket is HeadBucket of the S3 client. Ask it before the first put: some

@@ -68,6 +68,14 @@ func TestSeaweedFSIsNotAWS(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, out.Contents, 1)
 	assert.Equal(t, "back/slash", aws.ToString(out.Contents[0].Key))
+
+	for _, key := range []string{"twice//slashed", "twice/slashed"} {
+		_, err = g.PutObject(t.Context(), client, object(at.Bucket, key))
+		require.NoError(t, err)
+	}
+	out, err = g.ListObjectsV2(t.Context(), client, &s3.ListObjectsV2Input{Bucket: aws.String(at.Bucket), Prefix: aws.String("twice/")})
+	require.NoError(t, err)
+	assert.Len(t, out.Contents, 1)
 }
 
 // A document of more than a million bytes under an awkward key, as a body and

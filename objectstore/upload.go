@@ -37,8 +37,9 @@ type UploadFileAPI interface {
 //
 // in is the SDK's input without Body and ContentLength. The file's SHA-256 is
 // added to the metadata as "sha256", unless in has one; DownloadFile checks
-// it. Each part's MD5 is compared with the store's answer. A file that changes
-// while it is read does not become an object.
+// it. Each part's MD5 is compared with the store's answer, and a key that ends in
+// a slash is looked at as by PutObject. A file that changes while it is read does
+// not become an object.
 func (g Guard) UploadFile(ctx context.Context, client UploadFileAPI, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
 	const op = "UploadFile"
 	if in.Body != nil {
@@ -71,6 +72,7 @@ type upload struct {
 	f           *flight
 	bucket, key string
 	file        *os.File
+	size        int64
 	sum         string    // the file's SHA-256 before it was sent
 	read        hash.Hash // of what was sent
 
@@ -80,13 +82,14 @@ type upload struct {
 
 func (u *upload) hash() error {
 	h := sha256.New()
-	_, err := io.Copy(h, renewing{u.file, u.f})
+	size, err := io.Copy(h, renewing{u.file, u.f})
 	if err == nil {
 		_, err = u.file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
 		return &localError{fmt.Errorf("objectstore: cannot read the file to upload: %w", err)}
 	}
+	u.size = size
 	u.sum = hex.EncodeToString(h.Sum(nil))
 	return nil
 }
@@ -203,6 +206,12 @@ func (u *upload) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMul
 	out, err := u.api.CompleteMultipartUpload(ctx, in, once(optFns)...)
 	if err == nil {
 		err = u.broken("CompleteMultipartUpload", noETag(out.ETag))
+	}
+	if err == nil {
+		err = written{target{"CompleteMultipartUpload", u.bucket, u.key}, out.ETag, u.size}.kept(ctx, u.api, s3.HeadObjectInput{
+			VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
+			SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey, SSECustomerKeyMD5: in.SSECustomerKeyMD5,
+		}, once(optFns))
 	}
 	return out, u.note(err)
 }
