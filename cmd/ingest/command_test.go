@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,8 @@ func newCommand(t *testing.T, env ...string) *command {
 type output struct {
 	code           int
 	stdout, stderr string
-	peak           int64 // resident set, bytes
+	peak           int64     // resident set, bytes
+	began, ended   time.Time // of the process
 
 	documents map[string]pipeline.Document // of a run with --json
 	summary   pipeline.Summary
@@ -65,11 +67,12 @@ func (c *command) run(t *testing.T, args ...string) output {
 	var stdout, stderr bytes.Buffer
 	cmd := c.start(t.Context(), args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	began := time.Now()
 	if err := cmd.Run(); err != nil {
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit, "%v", args)
 	}
-	o := output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+	o := output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), began: began, ended: time.Now()}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		o.peak = usage.Maxrss * 1024
 	}

@@ -39,8 +39,16 @@ func requireRetry(t *testing.T, o output, upstream string) {
 	require.NotNil(t, o.summary.Stopped)
 	require.Equal(t, pipeline.StopDeferred, o.summary.Stopped.Kind)
 	require.Equal(t, upstream, o.summary.Stopped.Upstream)
+	requireRetryAfter(t, o, time.Minute)
+}
+
+// requireRetryAfter checks that retry_at is so long after something that happened
+// while the command ran.
+func requireRetryAfter(t *testing.T, o output, wait time.Duration) {
+	t.Helper()
+	const rounded = time.Second
 	require.NotNil(t, o.summary.Stopped.RetryAt)
-	require.WithinDuration(t, time.Now().Add(time.Minute), *o.summary.Stopped.RetryAt, 30*time.Second)
+	require.WithinRange(t, *o.summary.Stopped.RetryAt, o.began.Add(wait-rounded), o.ended.Add(wait+rounded))
 }
 
 // An endpoint that begins to answer 500 in the middle of a run gets no more

@@ -146,10 +146,10 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 		require.Equal(t, exitTemporary, second.code, second.stdout+second.stderr)
 		require.NotNil(t, second.summary.Stopped)
 		assert.Contains(t, second.summary.Stopped.Reason, holder)
-		assert.WithinDuration(t, time.Now().Add(testTTL), *second.summary.Stopped.RetryAt, testTTL)
+		assert.WithinRange(t, *second.summary.Stopped.RetryAt, second.began, second.ended.Add(2*testTTL))
 		assert.Len(t, second.summary.Breakers, 3)
 		before := keys("state/lease/")
-		require.Eventually(t, func() bool { return !slices.Equal(before, keys("state/lease/")) }, testTTL, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return !slices.Equal(before, keys("state/lease/")) }, time.Minute, 50*time.Millisecond)
 	}
 	doctor := other.run(t, "doctor")
 	assert.Contains(t, doctor.stdout, holder)
@@ -166,7 +166,7 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 	require.Eventually(t, func() bool {
 		o := other.ingest(t, "docs")
 		return o.code == exitOK && o.summary.Ingested == 5
-	}, 30*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	requireComplete(t, storedRows(t, openStore(t, other), collectionName(t)))
 }
 
@@ -196,7 +196,8 @@ func TestStateIsTakenOver(t *testing.T) {
 	assert.Empty(t, page.Contents)
 }
 
-// Interrupted, a run saves its state within seconds.
+// Interrupted, a run does not wait for the model, which is given a minute; it
+// saves its state.
 func TestStateOfAnInterruptedRun(t *testing.T) {
 	url, asked, release := gatedModel(t)
 	t.Cleanup(release)
@@ -209,7 +210,7 @@ func TestStateOfAnInterruptedRun(t *testing.T) {
 	require.NoError(t, run.Process.Signal(os.Interrupt))
 	require.Error(t, run.Wait())
 	assert.Equal(t, 130, run.ProcessState.ExitCode())
-	assert.Less(t, time.Since(before), 15*time.Second)
+	assert.Less(t, time.Since(before), time.Minute)
 	status := c.pod(t).run(t, "status")
 	assert.Contains(t, status.stdout, "stopped (interrupted)")
 	release()
@@ -248,8 +249,7 @@ func TestStateFaults(t *testing.T) {
 			}
 			require.NotNil(t, o.summary.Stopped)
 			if row.code == exitTemporary {
-				require.NotNil(t, o.summary.Stopped.RetryAt)
-				assert.WithinDuration(t, time.Now().Add(time.Minute), *o.summary.Stopped.RetryAt, 30*time.Second)
+				requireRetryAfter(t, o, time.Minute)
 			}
 			status := c.run(t, "status")
 			assert.Equal(t, row.code, status.code, status.stdout+status.stderr)
