@@ -33,24 +33,24 @@ func (s *spooled) Close() error {
 	return s.file.Close()
 }
 
-// spool reads a stream to its end, at most limit bytes; limit ≤ 0 is none. The
-// error is a [*TooLargeError], the stream's own, or a [*diskError].
+// spool reads a stream to its end, which is io.EOF itself, at most limit bytes;
+// limit ≤ 0 is none. The error is a [*TooLargeError], the stream's own, or a
+// [*diskError].
 func spool(from io.Reader, limit int64) (*spooled, error) {
 	if limit > 0 {
 		from = io.LimitReader(from, limit+1)
 	}
 	var head bytes.Buffer
-	n, err := io.CopyN(&head, from, spoolBytes)
-	if errors.Is(err, io.EOF) {
-		if limit > 0 && n > limit {
-			return nil, &TooLargeError{Limit: limit}
-		}
-		return &spooled{ReaderAt: bytes.NewReader(head.Bytes()), size: n}, nil
-	}
-	if err != nil {
+	n, err := io.Copy(&head, io.LimitReader(from, spoolBytes)) // CopyN drops an error that comes with the last byte
+	switch {
+	case err != nil:
 		return nil, err
+	case n == spoolBytes:
+		return spoolFile(io.MultiReader(&head, from), limit)
+	case limit > 0 && n > limit:
+		return nil, &TooLargeError{Limit: limit}
 	}
-	return spoolFile(io.MultiReader(&head, from), limit)
+	return &spooled{ReaderAt: bytes.NewReader(head.Bytes()), size: n}, nil
 }
 
 // diskError says that there was no room for a temporary file.

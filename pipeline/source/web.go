@@ -266,20 +266,22 @@ type patient struct {
 	from io.Reader
 	wait time.Duration
 	give func()
-	read error // of the last read
+	read error // what the body broke off with
 }
 
 func (p *patient) Read(buffer []byte) (int, error) {
 	timer := time.AfterFunc(p.wait, p.give)
 	defer timer.Stop()
 	n, err := p.from.Read(buffer)
-	p.read = err
+	if err != io.EOF { //nolint:errorlint // io.Reader's own contract
+		p.read = err
+	}
 	return n, err
 }
 
 // explain tells a body that broke off from what went wrong here.
 func (p *patient) explain(err error) error {
-	if p.read != nil && errors.Is(err, p.read) && !errors.Is(err, io.EOF) {
+	if p.read != nil && errors.Is(err, p.read) {
 		return &AwayError{Err: fmt.Errorf("the answer broke off: %w", err)}
 	}
 	return err
