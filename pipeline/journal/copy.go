@@ -388,9 +388,9 @@ func (a *applier) line() ([]byte, error) {
 		switch {
 		case err == nil:
 			return line, nil
-		case errors.Is(err, io.EOF):
+		case err == io.EOF: // itself: an error that wraps it is the reader's
 			return nil, damaged("it breaks off")
-		case !errors.Is(err, bufio.ErrBufferFull):
+		case err != bufio.ErrBufferFull: //nolint:errorlint // as above
 			return nil, err
 		case len(line) > longestLine:
 			return nil, damaged("a line is longer than %d bytes", longestLine)
@@ -426,13 +426,14 @@ func (a *applier) ended(line []byte, n int) error {
 	if err := json.Unmarshal(line, &end); err != nil || end.End == nil || *end.End != n {
 		return damaged("its end does not fit its %d lines", n)
 	}
-	switch _, err := a.lines.ReadByte(); {
-	case errors.Is(err, io.EOF):
+	switch _, err := a.lines.ReadByte(); err {
+	case nil:
+		return damaged("it goes on behind its end")
+	case io.EOF: // itself
 		return nil
-	case err != nil:
+	default:
 		return err
 	}
-	return damaged("it goes on behind its end")
 }
 
 func (a *applier) header(line []byte) error {

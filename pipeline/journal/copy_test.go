@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -284,6 +285,26 @@ func TestDamagedCopies(t *testing.T) {
 	}
 	j, _ := fresh(t)
 	require.ErrorIs(t, j.Apply(t.Context(), iotest.ErrReader(io.ErrClosedPipe)), io.ErrClosedPipe)
+}
+
+// A reader that failed with an error that wraps io.EOF was taken for the end: the
+// copy for a damaged one, or for whole although what is behind its end was not
+// looked at.
+func TestReaderThatFailsIsNotTheEndOfACopy(t *testing.T) {
+	const whole = `{"journal":1,"tables":{"problem":["destination","id"]}}` + "\n" + `["-problem","d","a"]` + "\n" + `{"end":1}` + "\n"
+	for _, text := range []string{"", whole[:20], whole[:len(whole)-1], whole} {
+		for _, failure := range []error{fmt.Errorf("broke off: %w", io.EOF), fmt.Errorf("broke off: %w", bufio.ErrBufferFull), io.ErrUnexpectedEOF} {
+			j, _ := fresh(t)
+			require.NoError(t, j.Fail(t.Context(), "d", Problem{ID: "a", Status: Deferred, At: noon}))
+			err := j.Apply(t.Context(), io.MultiReader(strings.NewReader(text), iotest.ErrReader(failure)))
+			require.ErrorIs(t, err, failure, "%q", text)
+			var damaged *CopyError
+			require.NotErrorAs(t, err, &damaged, "%q", text)
+			totals, err := j.Totals(t.Context(), "d")
+			require.NoError(t, err)
+			assert.Equal(t, Totals{Deferred: 1}, totals, "all or nothing")
+		}
+	}
 }
 
 // A copy of an older layout lacks columns, which get their defaults.

@@ -273,7 +273,7 @@ func (p *patient) Read(buffer []byte) (int, error) {
 	timer := time.AfterFunc(p.wait, p.give)
 	defer timer.Stop()
 	n, err := p.from.Read(buffer)
-	if err != io.EOF { //nolint:errorlint // io.Reader's own contract
+	if err != io.EOF {
 		p.read = err
 	}
 	return n, err
