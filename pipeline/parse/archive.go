@@ -82,7 +82,7 @@ func (p tarParser) Parse(ctx context.Context, in Input, emit func(Block) error) 
 	files := tar.NewReader(io.NewSectionReader(in.Content, 0, in.Size))
 	for {
 		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // an error that wraps it is the reader's
 			return nil
 		}
 		if err != nil {
@@ -126,7 +126,7 @@ func (p packedParser) Parse(ctx context.Context, in Input, emit func(Block) erro
 
 func unpacker(in Input) (io.Reader, error) {
 	magic := make([]byte, 2)
-	if _, err := in.Content.ReadAt(magic, 0); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := in.Content.ReadAt(magic, 0); err != nil && err != io.EOF {
 		return nil, err
 	}
 	body := io.NewSectionReader(in.Content, 0, in.Size)

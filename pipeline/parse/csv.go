@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -30,7 +29,7 @@ func (csvParser) Parse(_ context.Context, in Input, emit func(Block) error) erro
 	bounded := &rowReader{r: text}
 	buffered := bufio.NewReaderSize(bounded, 64<<10)
 	first, err := buffered.Peek(16 << 10)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
+	if err != nil && err != io.EOF && err != bufio.ErrBufferFull { //nolint:errorlint // an error that wraps them is the reader's
 		return err
 	}
 	r := csv.NewReader(buffered)
@@ -41,7 +40,7 @@ func (csvParser) Parse(_ context.Context, in Input, emit func(Block) error) erro
 		cells, err := r.Read()
 		bounded.sinceRow = 0
 		switch {
-		case errors.Is(err, io.EOF):
+		case err == io.EOF:
 			return t.close()
 		case err != nil:
 			return err

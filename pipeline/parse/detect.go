@@ -73,7 +73,7 @@ func (r *Registry) choose(in Input) (Parser, Format, error) {
 func readHead(in Input) ([]byte, error) {
 	head := make([]byte, min(sniffBytes, in.Size))
 	n, err := in.Content.ReadAt(head, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && err != io.EOF {
 		return nil, err
 	}
 	return head[:n], nil
@@ -236,7 +236,7 @@ func sniffOLE(in Input) error {
 	buf := make([]byte, window+len(name))
 	for off := int64(0); off < in.Size; off += window {
 		n, err := in.Content.ReadAt(buf, off)
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err != nil && err != io.EOF {
 			return err
 		}
 		if bytes.Contains(buf[:n], name) {

@@ -2,7 +2,6 @@ package parse
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"strings"
 	"unicode"
@@ -40,11 +39,10 @@ func readText(in Input, declared encoding.Encoding) (string, error) {
 // readAll reads a document whole.
 func readAll(in Input) ([]byte, error) {
 	content := make([]byte, in.Size)
-	n, err := io.ReadFull(io.NewSectionReader(in.Content, 0, in.Size), content)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	if _, err := io.ReadFull(io.NewSectionReader(in.Content, 0, in.Size), content); err != nil {
 		return nil, err
 	}
-	return content[:n], nil
+	return content, nil
 }
 
 func decodeText(content []byte, declared encoding.Encoding) string {
@@ -83,7 +81,7 @@ func sampleOf(in Input) ([]byte, error) {
 	var first []byte
 	for off := int64(0); off < min(in.Size, sampleReach); off += sampleBytes {
 		n, err := in.Content.ReadAt(buf, off)
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err != nil && err != io.EOF {
 			return nil, err
 		}
 		if off == 0 {

@@ -3,7 +3,6 @@ package parse
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -87,7 +86,7 @@ func (w *htmlWalker) walk(text string) error {
 	for w.err == nil {
 		switch w.tags.Next() {
 		case html.ErrorToken:
-			if err := w.tags.Err(); !errors.Is(err, io.EOF) {
+			if err := w.tags.Err(); err != io.EOF { //nolint:errorlint // the very value
 				return err
 			}
 			return w.end()

@@ -3,7 +3,6 @@ package parse
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -35,7 +34,7 @@ func (jsonParser) Parse(_ context.Context, in Input, emit func(Block) error) err
 	w.tokens.UseNumber()
 	for {
 		t, err := w.tokens.Token()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // itself, and not an error of the reader that wraps it
 			return nil
 		}
 		if err != nil {

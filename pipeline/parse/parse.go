@@ -125,7 +125,8 @@ type Block struct {
 // returned if that is not nil. It must not keep in.Content after it returns,
 // and should return soon after ctx is done; if it does not, it is abandoned.
 // Text need not be cleaned: Blocks does that. An error that is no *Error is
-// taken to mean that the document is malformed.
+// taken to mean that the document is malformed. Where a read of in.Content has
+// failed, or ended before in.Size, the document has, whatever Parse returns.
 //
 // Name and Version are recorded with what was read. A parser that would now
 // give other blocks for the same bytes has a higher Version.

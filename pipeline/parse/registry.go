@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Registry chooses the parser for a document and runs it within limits.
@@ -79,8 +80,8 @@ func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[Block, error]
 	return func(yield func(Block, error) bool) {
 		in, source := guard(in)
 		parser, _, err := r.choose(in)
-		if err != nil {
-			yield(Block{}, source.explain(in.Name, "", err))
+		if err := source.explain(in.Name, "", err); err != nil {
+			yield(Block{}, err)
 			return
 		}
 		in.budget = newBudget(r.limits)
@@ -89,7 +90,7 @@ func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[Block, error]
 			yield(Block{}, source.explain(in.Name, parser.Name(), err))
 			return
 		}
-		run := startRun(ctx, parser, in, &r.left)
+		run := startRun(ctx, parser, in, source, &r.left)
 		defer run.stop()
 		if err := run.deliver(ctx, limit, yield); err != nil {
 			yield(Block{}, source.explain(in.Name, parser.Name(), err))
@@ -146,14 +147,18 @@ func joinSection(outer, inner string) string {
 }
 
 // guardedSource remembers a failure to read, which says nothing about the
-// document and must not be taken for a malformed one.
+// document and must be taken neither for a malformed one nor for its end: that is
+// io.EOF itself, and not before the size.
 type guardedSource struct {
 	io.ReaderAt
-	failed error
+	size int64
+
+	mu     sync.Mutex
+	failed error // first
 }
 
 func guard(in Input) (Input, *guardedSource) {
-	source := &guardedSource{ReaderAt: in.Content}
+	source := &guardedSource{ReaderAt: in.Content, size: in.Size}
 	in.Content = source
 	return in, source
 }
@@ -165,21 +170,38 @@ func (g *guardedSource) ReadAt(p []byte, off int64) (int, error) {
 		return 0, errNegativeOffset
 	}
 	n, err := g.ReaderAt.ReadAt(p, off)
-	if err != nil && !errors.Is(err, io.EOF) {
+	ended := err == io.EOF //nolint:errorlint // io.ReaderAt's own contract
+	switch {
+	case err == nil, ended && off+int64(n) >= g.size:
+		return n, err
+	case ended:
+		err = fmt.Errorf("the content ends before its %d bytes: %w", g.size, io.ErrUnexpectedEOF)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed == nil {
 		g.failed = err
 	}
 	return n, err
 }
 
-// explain turns the error of a parser into what the caller is told.
+func (g *guardedSource) failure() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failed
+}
+
+// explain turns the error of a parser into what the caller is told. A parser
+// that made do with what it could read has failed too.
 func (g *guardedSource) explain(name, parser string, err error) error {
 	var refused *Error
+	failed := g.failure()
 	switch isError := errors.As(err, &refused); {
+	case isError && (refused.Kind == TimedOut || refused.Kind == Crashed):
+	case failed != nil:
+		return fmt.Errorf("reading %s: %w", name, failed)
 	case err == nil:
 		return nil
-	case isError && (refused.Kind == TimedOut || refused.Kind == Crashed):
-	case g.failed != nil:
-		return fmt.Errorf("reading %s: %w", name, g.failed)
 	case errors.Is(err, errCallerLeft):
 		return errors.Unwrap(err)
 	case !isError:

@@ -33,6 +33,7 @@ func (e callerLeft) Is(target error) bool { return target == errCallerLeft }
 type run struct {
 	parser Parser
 	in     Input
+	source *guardedSource
 	cancel context.CancelFunc
 	out    chan batch
 	done   <-chan struct{}
@@ -58,9 +59,9 @@ const (
 	abandoned
 )
 
-func startRun(ctx context.Context, parser Parser, in Input, left *leftBehind) *run {
+func startRun(ctx context.Context, parser Parser, in Input, source *guardedSource, left *leftBehind) *run {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{parser: parser, in: in, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(), left: left}
+	r := &run{parser: parser, in: in, source: source, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(), left: left}
 	go r.parse(ctx)
 	return r
 }
@@ -81,6 +82,9 @@ func (r *run) parse(ctx context.Context) {
 		}
 	}()
 	err := r.parseRecovering(ctx)
+	if err == nil {
+		err = r.source.failure()
+	}
 	if err == nil && !r.text {
 		err = refuse(Empty, r.unread)
 	}

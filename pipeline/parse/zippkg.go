@@ -127,7 +127,7 @@ func walkXML(content []byte, fn func(xml.Token) error) error {
 		case xml.EndElement:
 			depth--
 		}
-		if errors.Is(err, io.EOF) || err != nil && depth == 1 && isCutEndTag(text[before:]) {
+		if err == io.EOF || err != nil && depth == 1 && isCutEndTag(text[before:]) { //nolint:errorlint // the very value
 			return nil
 		}
 		if err != nil {
