@@ -18,6 +18,7 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -378,6 +379,31 @@ func TestIteratorThatDiesHalfWayIsAFailure(t *testing.T) {
 	for range 2 {
 		_, err = it.Next(t.Context())
 		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+	}
+	assert.EqualValues(t, 1, b.Snapshot().Failures)
+	assert.Zero(t, b.Snapshot().Successes)
+}
+
+// An error that wraps io.EOF is a broken connection; it was the end of the rows, and a success.
+func TestErrorAroundEOFIsNotTheEndOfAnIteration(t *testing.T) {
+	s, addr := serve(t)
+	s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}})
+	broken := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasSuffix(method, "/Query") && s.count("Query") > 0 {
+			return fmt.Errorf("read tcp: %w", io.EOF)
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	c := connect(t, vectorstore.Config{Address: addr, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(broken)}})
+	g, b := guard(t)
+	it, err := g.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithOutputFields("id").WithBatchSize(2))
+	require.NoError(t, err)
+	_, err = it.Next(t.Context())
+	require.NoError(t, err)
+	for range 2 {
+		_, err = it.Next(t.Context())
+		require.ErrorContains(t, err, "read tcp: EOF")
+		require.NotErrorIs(t, err, io.EOF, "callers do compare with errors.Is")
 	}
 	assert.EqualValues(t, 1, b.Snapshot().Failures)
 	assert.Zero(t, b.Snapshot().Successes)

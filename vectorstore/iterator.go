@@ -120,8 +120,11 @@ func (i *Iterator) Next(ctx context.Context) (client.ResultSet, error) {
 		err = i.accept(set)
 	}
 	if err != nil {
-		if errors.Is(i.permit.Context().Err(), context.DeadlineExceeded) {
+		switch {
+		case errors.Is(i.permit.Context().Err(), context.DeadlineExceeded):
 			err = context.DeadlineExceeded // the iteration's own, which reached the SDK as a cancellation
+		case err != io.EOF && errors.Is(err, io.EOF): //nolint:errorlint // callers do compare with errors.Is
+			err = &ContractError{Op: i.o.name, Reason: "it broke off: " + err.Error()}
 		}
 		i.end(ctx, err)
 		return nil, err
@@ -152,7 +155,7 @@ func (i *Iterator) end(ctx context.Context, err error) {
 	i.once.Do(func() {
 		i.timed()
 		i.done = err
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // only io.EOF itself is the end; a broken connection may wrap one
 			err = nil
 		}
 		verdict := resilience.Verdict{Outcome: resilience.Success}
