@@ -58,11 +58,15 @@ var milvusCodes = map[int32]milvusCode{
 }
 
 // unexpected is the code that Milvus 2.3 gives to most mistakes of a caller and
-// to its own failures alike.
-const unexpected = 65535
+// to its own failures alike, and ioFailed the one that it gives to its own
+// failures and to JSON that it does not take.
+const (
+	unexpected = 65535
+	ioFailed   = 1001
+)
 
 // mistakes are the words by which the caller's mistakes are told from the
-// server's failures under the code unexpected, where no other sign exists.
+// server's failures under those codes, where no other sign exists.
 var mistakes = []struct {
 	words *regexp.Regexp
 	code  codes.Code
@@ -75,6 +79,8 @@ var mistakes = []struct {
 	{regexp.MustCompile(`^empty expression should be used with limit|with pagination is not allowed`), codes.InvalidArgument},
 	{regexp.MustCompile(`^Invalid (collection|partition|field) name`), codes.InvalidArgument},
 	{regexp.MustCompile(`^metric type not found or not supported`), codes.InvalidArgument},
+	{regexp.MustCompile(`^invalid dimension: |vector dimension mismatch|vector type must be the same`), codes.InvalidArgument},
+	{regexp.MustCompile(`^(IO failed: )?(json: cannot unmarshal|invalid character|unexpected end of JSON)|cannot set json key to`), codes.InvalidArgument},
 	{regexp.MustCompile(`create duplicate collection with different parameters`), codes.AlreadyExists},
 	{regexp.MustCompile(`collection is loaded, please release it first`), codes.FailedPrecondition},
 }
@@ -83,7 +89,7 @@ func meaning(e *ServerError) milvusCode {
 	if m, ok := milvusCodes[e.Code]; ok {
 		return m
 	}
-	if e.Code == unexpected {
+	if e.Code == unexpected || e.Code == ioFailed {
 		for _, m := range mistakes {
 			if m.words.MatchString(e.Reason) {
 				return milvusCode{m.code, grpcCodes[m.code]}
