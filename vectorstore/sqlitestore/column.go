@@ -61,6 +61,23 @@ func (b *batch) check(i int, f *entity.Field) error {
 		return checkJSON(f, col.Data())
 	case *entity.ColumnFloatVector:
 		return b.c.checkVectors(f, col.Data())
+	case *entity.ColumnFloat:
+		return checkNumbers(f, col.Data())
+	case *entity.ColumnDouble:
+		return checkNumbers(f, col.Data())
+	}
+	if f.DataType == entity.FieldTypeFloatVector {
+		return invalid("field %q: the column is %T, not the SDK's", f.Name, col)
+	}
+	return nil
+}
+
+// checkNumbers refuses NaN, which is NULL to SQLite.
+func checkNumbers[T float32 | float64](f *entity.Field, data []T) error {
+	for row, v := range data {
+		if math.IsNaN(float64(v)) {
+			return invalid("field %q, row %d: not a number", f.Name, row)
+		}
 	}
 	return nil
 }
@@ -80,7 +97,7 @@ func checkStrings(f *entity.Field, data []string) error {
 
 func checkJSON(f *entity.Field, data [][]byte) error {
 	for row, v := range data {
-		if !json.Valid(v) {
+		if !json.Valid(v) || !utf8.Valid(v) {
 			return invalid("field %q, row %d: not valid JSON", f.Name, row)
 		}
 	}

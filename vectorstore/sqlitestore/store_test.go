@@ -318,6 +318,10 @@ func TestBatchIsCheckedBeforeAnythingIsWritten(t *testing.T) {
 		"key too long":   with(func(r *row) { r.id = strings.Repeat("ä", 33) }),
 		"invalid UTF-8":  with(func(r *row) { r.text = "\xff" }),
 		"invalid JSON":   with(func(r *row) { r.meta = "{" }),
+		"JSON not UTF-8": with(func(r *row) { r.meta = "{\"a\":\"\xff\"}" }),
+		"bits":           append(columns(2, ok)[1:], entity.NewColumnBinaryVector("vector", 64, [][]byte{make([]byte, 8)})),
+		"half floats":    append(columns(2, ok)[1:], entity.NewColumnFloat16Vector("vector", 2, [][]byte{make([]byte, 4)})),
+		"foreign column": append(columns(2, ok)[1:], foreign{columns(2, ok)[0]}),
 		"key twice":      with(func(r *row) { r.id = "ok" }),
 		"missing field":  columns(2, ok)[1:],
 		"unknown field":  append(columns(2, ok), entity.NewColumnInt64("x", []int64{1})),
@@ -334,6 +338,34 @@ func TestBatchIsCheckedBeforeAnythingIsWritten(t *testing.T) {
 	set, err := st.Query(t.Context(), coll, nil, "", []string{"id"})
 	require.NoError(t, err)
 	assert.Empty(t, ids(t, set))
+}
+
+// foreign is a column of another make.
+type foreign struct{ entity.Column }
+
+// SQLite keeps no NaN: it takes one for NULL, and the refusal looked like a fault of the store.
+func TestNumberThatSQLiteCannotKeepIsRefused(t *testing.T) {
+	st, ctx := open(t), t.Context()
+	sch := entity.NewSchema().WithName(coll).
+		WithField(field("k", entity.FieldTypeInt64).WithIsPrimaryKey(true)).WithField(field("vector", entity.FieldTypeFloatVector).WithDim(1)).
+		WithField(field("f", entity.FieldTypeFloat)).WithField(field("d", entity.FieldTypeDouble))
+	require.NoError(t, st.CreateCollection(ctx, sch, 1))
+	require.NoError(t, st.CreateIndex(ctx, coll, "vector", cosineIndex(), false))
+	require.NoError(t, st.LoadCollection(ctx, coll, false))
+	upsert := func(f float32, d float64) error {
+		_, err := st.Upsert(ctx, coll, "", entity.NewColumnInt64("k", []int64{1, 2}), entity.NewColumnFloatVector("vector", 1, [][]float32{{1}, {1}}),
+			entity.NewColumnFloat("f", []float32{0, f}), entity.NewColumnDouble("d", []float64{0, d}))
+		return err
+	}
+	require.NoError(t, upsert(float32(math.Inf(1)), math.Inf(-1)))
+	assert.Equal(t, codes.InvalidArgument, status.Code(upsert(float32(math.NaN()), 0)))
+	err := upsert(0, math.NaN())
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	require.ErrorContains(t, err, `field "d", row 1: not a number`)
+	set, err := st.Query(ctx, coll, nil, "k > 0", []string{"f", "d"})
+	require.NoError(t, err)
+	assert.Equal(t, []float32{0, float32(math.Inf(1))}, set.GetColumn("f").(*entity.ColumnFloat).Data())
+	assert.Equal(t, []float64{0, math.Inf(-1)}, set.GetColumn("d").(*entity.ColumnDouble).Data())
 }
 
 func TestEveryFieldTypeComesBack(t *testing.T) {
@@ -428,6 +460,9 @@ func TestSchemasThatAreRefused(t *testing.T) {
 		"float key": sch(field("id", entity.FieldTypeFloat).WithIsPrimaryKey(true), vec()), "no dim": sch(key(), field("v", entity.FieldTypeFloatVector)),
 		"no max length": sch(key(), vec(), field("s", entity.FieldTypeVarChar)), "array": sch(key(), vec(), field("s", entity.FieldTypeArray)),
 		"name twice": sch(key(), vec(), field("id", entity.FieldTypeInt8)),
+		"bits":       sch(key(), field("v", entity.FieldTypeBinaryVector).WithDim(8)), "bits too": sch(key(), vec(), field("w", entity.FieldTypeBinaryVector).WithDim(8)),
+		"float16": sch(key(), field("v", entity.FieldTypeFloat16Vector).WithDim(8)), "bfloat16": sch(key(), field("v", entity.FieldTypeBFloat16Vector).WithDim(8)),
+		"sparse": sch(key(), vec(), field("w", entity.FieldTypeSparseVector)),
 	} {
 		assert.Equal(t, codes.InvalidArgument, status.Code(st.CreateCollection(t.Context(), s, 1)), name)
 	}
