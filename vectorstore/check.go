@@ -1,107 +1,12 @@
 package vectorstore
 
 import (
-	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 )
-
-// maxVarChar is the most bytes that any VARCHAR field can have.
-const maxVarChar = 65535
-
-// checkColumns finds what the SDK would send although it cannot be stored, or,
-// for vectors of mixed lengths, would be stored shifted.
-func checkColumns(columns []entity.Column) error {
-	if len(columns) == 0 {
-		return fmt.Errorf("no columns")
-	}
-	for _, col := range columns {
-		if col == nil || col.Len() == 0 {
-			return fmt.Errorf("a column without rows")
-		}
-		if col.Len() != columns[0].Len() {
-			return fmt.Errorf("column %q has %d rows, %q has %d", col.Name(), col.Len(), columns[0].Name(), columns[0].Len())
-		}
-		if err := checkColumn(col); err != nil {
-			return fmt.Errorf("column %q: %w", col.Name(), err)
-		}
-	}
-	return nil
-}
-
-func checkColumn(col entity.Column) error {
-	switch col := col.(type) {
-	case *entity.ColumnFloatVector:
-		return checkRows(col.Data(), func(v []float32) error {
-			if len(v) != col.Dim() {
-				return fmt.Errorf("%d dimensions, the column has %d", len(v), col.Dim())
-			}
-			return finite(v)
-		})
-	case *entity.ColumnVarChar:
-		return checkRows(col.Data(), checkText)
-	case *entity.ColumnJSONBytes:
-		return checkRows(col.Data(), func(v []byte) error {
-			if !json.Valid(v) {
-				return fmt.Errorf("not valid JSON")
-			}
-			return nil
-		})
-	}
-	return nil
-}
-
-func checkRows[T any](rows []T, check func(T) error) error {
-	for i, v := range rows {
-		if err := check(v); err != nil {
-			return fmt.Errorf("row %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-func checkText(s string) error {
-	switch {
-	case len(s) > maxVarChar:
-		return fmt.Errorf("%d bytes, VARCHAR holds %d", len(s), maxVarChar)
-	case !utf8.ValidString(s):
-		return fmt.Errorf("not valid UTF-8")
-	}
-	return nil
-}
-
-func finite(v []float32) error {
-	for i, x := range v {
-		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-			return fmt.Errorf("dimension %d is not finite", i)
-		}
-	}
-	return nil
-}
-
-func checkVectors(vectors []entity.Vector) error {
-	if len(vectors) == 0 {
-		return fmt.Errorf("no vectors to search for")
-	}
-	return checkRows(vectors, func(v entity.Vector) error {
-		switch fv, float := v.(entity.FloatVector); {
-		case v == nil: // the SDK would panic
-			return fmt.Errorf("no vector")
-		case v.FieldType() != vectors[0].FieldType():
-			return fmt.Errorf("%s among %s", v.FieldType().Name(), vectors[0].FieldType().Name())
-		case float && len(fv) == 0:
-			return fmt.Errorf("no dimensions")
-		case float:
-			return finite(fv)
-		}
-		return nil
-	})
-}
 
 // checkKeys refuses what the SDK's own expression for keys would garble: a
 // column without a name where the name goes into it, and, for the SDK's bare
@@ -183,13 +88,6 @@ func wantedResult(r client.SearchResult, topK int) error {
 
 func wantedRows(limit int) func([]client.SearchResult) error {
 	return func(results []client.SearchResult) error { return wantedResults(len(results), limit)(results) }
-}
-
-func checkHybrid(reranker client.Reranker, requests []*client.ANNSearchRequest) error {
-	if reranker == nil || len(requests) == 0 {
-		return fmt.Errorf("a reranker and at least one request are needed")
-	}
-	return nil
 }
 
 func checkSchema(schema *entity.Schema) error {

@@ -24,8 +24,9 @@
 // here:
 //
 //   - [*ArgumentError]: the call was wrong and was not sent: a vector of another
-//     length than its column, a number that is not finite, a key twice in one
-//     call, a value or a message over its limit.
+//     length than its column or of another type than its field, a number in it
+//     that is not finite, a key twice in one call, a value or a message over its
+//     limit, a value that would be stored as another one.
 //   - [*ServerError]: what the server said, with its code, which the SDK drops.
 //     Only clients made by NewClient give it.
 //   - [*ContractError]: the answer breaks the rules of the protocol, such as a

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +36,8 @@ func newInspector(timeout time.Duration) *inspector {
 func (in *inspector) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	in.rewrite(ctx, req)
-	if err := in.checkRequest(req); err != nil {
-		return &ArgumentError{Op: name, Reason: err.Error()}
+	if err := in.check(ctx, name, req, cc); err != nil {
+		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, in.timeout)
 	defer cancel()
@@ -128,15 +127,39 @@ func escapePage(expr, key, sent string) string {
 	return strings.TrimSuffix(head, `"`) + Quote(strings.TrimSuffix(last, `"`))
 }
 
+// check holds a request against what is known of its collection, and where it
+// does not fit, against what the server says of it now: aliases move and
+// collections are made anew, and nobody tells this client.
+func (in *inspector) check(ctx context.Context, name string, req any, cc *grpc.ClientConn) error {
+	err := in.checkRequest(ctx, req)
+	if r, ok := req.(interface{ GetCollectionName() string }); ok && err != nil {
+		anew := &milvuspb.DescribeCollectionRequest{CollectionName: r.GetCollectionName()}
+		if _, err := milvuspb.NewMilvusServiceClient(cc).DescribeCollection(ctx, anew); err != nil { // note reads the answer
+			return err
+		}
+		err = in.checkRequest(ctx, req)
+	}
+	if err != nil {
+		return &ArgumentError{Op: name, Reason: err.Error()}
+	}
+	return nil
+}
+
 // checkRequest finds what the server would refuse late, or store wrongly.
-func (in *inspector) checkRequest(req any) error {
+func (in *inspector) checkRequest(ctx context.Context, req any) error {
 	switch req := req.(type) {
 	case *milvuspb.InsertRequest:
-		return in.checkFields(req.GetCollectionName(), req.GetFieldsData(), false)
+		return in.checkWrite(ctx, req, false)
 	case *milvuspb.UpsertRequest:
-		return in.checkFields(req.GetCollectionName(), req.GetFieldsData(), true)
+		return in.checkWrite(ctx, req, true)
 	case *milvuspb.SearchRequest:
-		return in.checkSearch(req)
+		return checkSearch(in.schema(req.GetCollectionName()), req)
+	case *milvuspb.HybridSearchRequest:
+		for i, r := range req.GetRequests() {
+			if err := checkSearch(in.schema(req.GetCollectionName()), r); err != nil {
+				return fmt.Errorf("request %d: %w", i, err)
+			}
+		}
 	}
 	return checkSize(req)
 }
@@ -148,87 +171,6 @@ func checkSize(req any) error {
 	}
 	if n := proto.Size(protoadapt.MessageV2Of(m)); n > maxMessage {
 		return fmt.Errorf("the message has %d bytes, the server takes %d; send fewer rows at a time", n, maxMessage)
-	}
-	return nil
-}
-
-func (in *inspector) checkFields(coll string, fields []*schemapb.FieldData, unique bool) error {
-	known := map[string]*schemapb.FieldSchema{}
-	for _, f := range in.schema(coll).GetFields() {
-		known[f.GetName()] = f
-	}
-	size := 0
-	for _, data := range fields {
-		m := protoadapt.MessageV2Of(data)
-		size += proto.Size(m)
-		if f := known[data.GetFieldName()]; f != nil {
-			if err := checkField(f, data, unique); err != nil {
-				return err
-			}
-		}
-	}
-	if size > maxMessage {
-		return fmt.Errorf("the rows have %d bytes, the server takes %d; send fewer at a time", size, maxMessage)
-	}
-	return nil
-}
-
-func checkField(f *schemapb.FieldSchema, data *schemapb.FieldData, unique bool) error {
-	texts := data.GetScalars().GetStringData().GetData()
-	if limit, err := strconv.Atoi(entity.KvPairsMap(f.GetTypeParams())[entity.TypeParamMaxLength]); err == nil {
-		for row, s := range texts {
-			if len(s) > limit {
-				return fmt.Errorf("field %q, row %d: %d bytes, the limit is %d", f.GetName(), row, len(s), limit)
-			}
-		}
-	}
-	if !unique || !f.GetIsPrimaryKey() {
-		return nil
-	}
-	if err := distinct(f.GetName(), texts); err != nil {
-		return err
-	}
-	return distinct(f.GetName(), data.GetScalars().GetLongData().GetData())
-}
-
-func distinct[T comparable](field string, keys []T) error {
-	seen := make(map[T]int, len(keys))
-	for row, k := range keys {
-		if first, dup := seen[k]; dup {
-			return fmt.Errorf("field %q: key %v is in rows %d and %d", field, k, first, row)
-		}
-		seen[k] = row
-	}
-	return nil
-}
-
-// checkSearch compares the dimensions of the query with those of the field.
-func (in *inspector) checkSearch(req *milvuspb.SearchRequest) error {
-	field := entity.KvPairsMap(req.GetSearchParams())["anns_field"]
-	for _, f := range in.schema(req.GetCollectionName()).GetFields() {
-		if f.GetName() != field || f.GetDataType() != schemapb.DataType_FloatVector {
-			continue
-		}
-		dim, err := strconv.Atoi(entity.KvPairsMap(f.GetTypeParams())[entity.TypeParamDim])
-		if err != nil {
-			return nil
-		}
-		return checkPlaceholders(req.GetPlaceholderGroup(), field, dim)
-	}
-	return nil
-}
-
-func checkPlaceholders(raw []byte, field string, dim int) error {
-	group := new(commonpb.PlaceholderGroup)
-	if err := proto.Unmarshal(raw, protoadapt.MessageV2Of(group)); err != nil {
-		return nil // the server's to say
-	}
-	for _, p := range group.GetPlaceholders() {
-		for i, v := range p.GetValues() {
-			if len(v) != 4*dim {
-				return fmt.Errorf("vector %d has %d dimensions, field %q has %d", i, len(v)/4, field, dim)
-			}
-		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -155,6 +156,26 @@ func TestMilvusAliasesAndNames(t *testing.T) {
 	require.NoError(t, m.g.RenameCollection(ctx, m.c, renamed, other))
 }
 
+// Searches were refused by the dimensions of the collection that the alias had stood for.
+func TestMilvusAliasMovesToOtherDimensions(t *testing.T) {
+	m := newOnMilvus(t)
+	alias := m.name()
+	of := func(dim int64) string {
+		return m.of(flat(t, entity.L2), false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(dim))
+	}
+	blue, green := of(4), of(8)
+	search := func(dim int) error {
+		_, err := m.g.Search(t.Context(), m.c, alias, nil, "", nil, []entity.Vector{entity.FloatVector(make([]float32, dim))}, "v", entity.L2, 1, nil)
+		return err
+	}
+	require.NoError(t, m.g.CreateAlias(t.Context(), m.c, blue, alias))
+	require.NoError(t, search(4))
+	require.NoError(t, connect(t, vectorstore.Config{Address: upstreams.Milvus(t)}).AlterAlias(t.Context(), green, alias))
+	require.NoError(t, search(8))
+	assert.Equal(t, codes.InvalidArgument, status.Code(search(4)))
+	require.NoError(t, m.g.DropAlias(t.Context(), m.c, alias))
+}
+
 func TestMilvusSaysWhatItIs(t *testing.T) {
 	m := newOnMilvus(t)
 	version, err := m.g.GetVersion(t.Context(), m.c)
@@ -214,4 +235,150 @@ func TestMilvusRefusesWrongColumns(t *testing.T) {
 		require.Error(t, err, name)
 		assert.Equal(t, resilience.Ignored, vectorstore.Classify(t.Context(), err).Outcome, "%s: %v", name, err)
 	}
+}
+
+// of makes a collection with int64 keys and these fields, indexed and loaded.
+func (m *onMilvus) of(index entity.Index, dynamic bool, fields ...*entity.Field) string {
+	m.Helper()
+	name := m.name()
+	schema := entity.NewSchema().WithName(name).WithDynamicFieldEnabled(dynamic).
+		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true))
+	for _, f := range fields {
+		schema.WithField(f)
+	}
+	require.NoError(m, m.g.CreateCollection(m.Context(), m.c, schema, 1))
+	m.Cleanup(func() { assert.NoError(m, m.c.DropCollection(context.WithoutCancel(m.Context()), name)) })
+	require.NoError(m, m.g.CreateIndex(m.Context(), m.c, name, fields[0].Name, index, false))
+	require.NoError(m, m.g.LoadCollection(m.Context(), m.c, name, false))
+	return name
+}
+
+// refused is an upsert that was not sent, because of a mistake of these words.
+func (m *onMilvus) refused(coll, words string, columns ...entity.Column) {
+	m.Helper()
+	for _, err := range writes(m.T, m.g, m.c, coll, append([]entity.Column{entity.NewColumnInt64("id", intIDs(columns[0].Len()))}, columns...)) {
+		e := new(vectorstore.ArgumentError)
+		require.ErrorAs(m, err, &e)
+		assert.Contains(m, e.Reason, words)
+	}
+}
+
+// kept are the values of a field of all rows after an upsert, by key.
+func (m *onMilvus) kept(coll, field string, columns ...entity.Column) entity.Column {
+	m.Helper()
+	_, err := m.g.Upsert(m.Context(), m.c, coll, "", append([]entity.Column{entity.NewColumnInt64("id", intIDs(columns[0].Len()))}, columns...)...)
+	require.NoError(m, err)
+	set, err := m.g.Query(m.Context(), m.c, coll, nil, "id >= 0", []string{"id", field}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	require.NoError(m, err)
+	require.Equal(m, intIDs(columns[0].Len()), set.GetColumn("id").(*entity.ColumnInt64).Data())
+	return set.GetColumn(field)
+}
+
+func flat(t *testing.T, metric entity.MetricType) entity.Index {
+	idx, err := entity.NewIndexFlat(metric)
+	require.NoError(t, err)
+	return idx
+}
+
+// The server stored rows of 1 and 3 bytes as two of 2.
+func TestMilvusBinaryVectorsAreNotShifted(t *testing.T) {
+	m := newOnMilvus(t)
+	idx, err := entity.NewIndexBinFlat(entity.HAMMING, 1)
+	require.NoError(t, err)
+	coll := m.of(idx, false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeBinaryVector).WithDim(16))
+	m.refused(coll, `column "v": row 0: 1 bytes`, entity.NewColumnBinaryVector("v", 16, [][]byte{{0xAA}, {0xBB, 0xCC, 0xDD}}))
+	m.refused(coll, `column "v": row 1: 3 bytes`, entity.NewColumnBinaryVector("v", 16, [][]byte{{0xAA, 0xBB}, {0xBB, 0xCC, 0xDD}, {0}}))
+	rows := [][]byte{{0xAA, 0xBB}, {0, 0}, {0xFF, 0xFF}}
+	assert.Equal(t, rows, m.kept(coll, "v", entity.NewColumnBinaryVector("v", 16, rows)).(*entity.ColumnBinaryVector).Data())
+	search := func(v entity.Vector) ([]client.SearchResult, error) {
+		return m.g.Search(t.Context(), m.c, coll, nil, "", []string{"id"}, []entity.Vector{v}, "v", entity.HAMMING, 1, nil, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	}
+	for _, v := range []entity.Vector{entity.BinaryVector{1}, entity.BinaryVector{1, 2, 3}, entity.Float16Vector{1, 2}, entity.FloatVector{1}} {
+		_, err := search(v)
+		e := new(vectorstore.ArgumentError)
+		require.ErrorAs(t, err, &e, "%T", v)
+	}
+	near, err := search(entity.BinaryVector{0xFF, 0xFE})
+	require.NoError(t, err)
+	assert.Equal(t, []int64{2}, near[0].IDs.(*entity.ColumnInt64).Data())
+}
+
+// Milvus 2.3 keeps vectors of FLOAT16 (but dies of BFLOAT16).
+func TestMilvusHalfFloatsAreNotShifted(t *testing.T) {
+	m := newOnMilvus(t)
+	coll := m.of(flat(t, entity.L2), false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloat16Vector).WithDim(2))
+	m.refused(coll, "row 0: 2 bytes", entity.NewColumnFloat16Vector("v", 2, [][]byte{half(1), half(1, 2, 3)}))
+	m.refused(coll, "the field has 2", entity.NewColumnFloat16Vector("v", 1, [][]byte{half(1), half(2)}))
+	m.refused(coll, "not finite", entity.NewColumnFloat16Vector("v", 2, [][]byte{half(0, halfNaN)}))
+	rows := [][]byte{half(0x3c00, 0), half(0, halfMax), half(0x8000, 1)}
+	assert.Equal(t, rows, m.kept(coll, "v", entity.NewColumnFloat16Vector("v", 2, rows)).(*entity.ColumnFloat16Vector).Data())
+	near, err := m.g.Search(t.Context(), m.c, coll, nil, "", []string{"id"}, []entity.Vector{entity.Float16Vector(half(0x3c00, 0))}, "v", entity.L2, 1, nil, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	require.NoError(t, err)
+	assert.Equal(t, []int64{0}, near[0].IDs.(*entity.ColumnInt64).Data())
+}
+
+func TestMilvusArrays(t *testing.T) {
+	m := newOnMilvus(t)
+	vector := entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(2)
+	two := entity.NewColumnFloatVector("v", 2, [][]float32{{1, 2}, {3, 4}})
+	for _, row := range []struct {
+		of    entity.FieldType
+		right entity.Column
+		want  any
+		wrong map[string]entity.Column
+	}{
+		{entity.FieldTypeInt64, entity.NewColumnInt64Array("x", [][]int64{{1, 2, 3}, {}}), [][]int64{{1, 2, 3}, nil}, map[string]entity.Column{
+			"row 1: 4 elements, the field holds 3": entity.NewColumnInt64Array("x", [][]int64{{}, {1, 2, 3, 4}}),
+			"row 0: values of":                     entity.NewColumnInt32Array("x", [][]int32{{1}, {2}}),
+		}},
+		{entity.FieldTypeInt8, entity.NewColumnInt32Array("x", [][]int32{{-128, 127}, {1}}), [][]int8{{-128, 127}, {1}}, map[string]entity.Column{
+			"element 1: 128 is no Int8": entity.NewColumnInt16Array("x", [][]int16{{1, 128}, {}}),
+		}},
+		{entity.FieldTypeVarChar, entity.NewColumnVarCharArray("x", [][][]byte{bytes("éé", ""), {}}), [][][]byte{bytes("éé", ""), {}}, map[string]entity.Column{
+			"element 0: 6 bytes, the limit is 4": entity.NewColumnVarCharArray("x", [][][]byte{bytes("ééé"), {}}),
+			"element 1: not valid UTF-8":         entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "\xff"), {}}),
+		}},
+	} {
+		coll := m.of(flat(t, entity.L2), false, vector, arrayOf(row.of))
+		for words, col := range row.wrong {
+			m.refused(coll, words, two, col)
+		}
+		assert.Equal(t, row.want, reflect.ValueOf(m.kept(coll, "x", two, row.right)).MethodByName("Data").Call(nil)[0].Interface())
+	}
+}
+
+// JSON whose text is not UTF-8 was stored, and every filter on the field failed from then on.
+func TestMilvusJSON(t *testing.T) {
+	m := newOnMilvus(t)
+	vector := entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(2)
+	coll := m.of(flat(t, entity.L2), false, vector, field(entity.FieldTypeJSON))
+	one := entity.NewColumnFloatVector("v", 2, [][]float32{{1, 2}})
+	m.refused(coll, "not valid JSON", one, entity.NewColumnJSONBytes("x", bytes("{\"a\":\"\xff\"}")))
+	text := bytes(`{"a":"\ud800","b":123456789012345678901234567890}`)
+	assert.Equal(t, text, m.kept(coll, "x", one, entity.NewColumnJSONBytes("x", text)).(*entity.ColumnJSONBytes).Data())
+	// What newer servers take is the server's to refuse, and the caller's mistake.
+	for _, text := range []string{`[1]`, `"a"`, `{"a":1e400}`, `{"a":"` + strings.Repeat("x", 65_536) + `"}`} {
+		_, err := m.g.Insert(t.Context(), m.c, coll, "", entity.NewColumnInt64("id", []int64{2}), one, entity.NewColumnJSONBytes("x", bytes(text)))
+		require.Error(t, err)
+		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%.40s: %v", text, err)
+	}
+}
+
+func TestMilvusDynamicField(t *testing.T) {
+	m := newOnMilvus(t)
+	coll := m.of(flat(t, entity.L2), true, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(2))
+	one := entity.NewColumnFloatVector("v", 2, [][]float32{{1, 2}})
+	m.refused(coll, "as base64", one, entity.NewColumnJSONBytes("x", bytes(`{"a":1}`)))
+	m.refused(coll, "as base64", one, entity.NewColumnVarCharArray("x", [][][]byte{bytes("a")}))
+	m.refused(coll, "not a JSON object", one, entity.NewColumnJSONBytes("x", bytes(`[1]`)).WithIsDynamic(true))
+	x, err := m.kept(coll, "x", one, entity.NewColumnDouble("x", []float64{1.5})).GetAsDouble(0)
+	require.NoError(t, err)
+	assert.Equal(t, 1.5, x)
+	read := m.kept(coll, "x", one, entity.NewColumnJSONBytes("any", bytes(`{"x":7}`)).WithIsDynamic(true))
+	n, err := read.GetAsInt64(0)
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, n)
+	m.refused(coll, "was read out of a dynamic field", one, read)
+	_, err = m.g.Insert(t.Context(), m.c, coll, "", entity.NewColumnInt64("id", []int64{2}), one, entity.NewColumnJSONBytes("any", bytes(`{"$meta":1}`)).WithIsDynamic(true))
+	assert.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
 }

@@ -17,7 +17,7 @@ func Upsert(ctx context.Context, c Upserter, collName, partitionName string, col
 // Upsert is the package's Upsert through the guard's breaker.
 func (g Guard) Upsert(ctx context.Context, c Upserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
 	return call(ctx, g, op{name: "Upsert", label: "upsert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
-		return c.Upsert(ctx, collName, partitionName, columns...)
+		return c.Upsert(withColumns(ctx, columns), collName, partitionName, columns...)
 	})
 }
 
@@ -29,7 +29,7 @@ func Insert(ctx context.Context, c Inserter, collName, partitionName string, col
 // Insert is the package's Insert through the guard's breaker.
 func (g Guard) Insert(ctx context.Context, c Inserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
 	return call(ctx, g, op{name: "Insert", label: "insert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
-		return c.Insert(ctx, collName, partitionName, columns...)
+		return c.Insert(withColumns(ctx, columns), collName, partitionName, columns...)
 	})
 }
 

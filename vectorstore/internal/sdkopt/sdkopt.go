@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 )
 
 // Get is what the options of client.Client.Get ask for.
@@ -46,6 +47,27 @@ func ReadIterator(opt *client.QueryIteratorOption) Iterator {
 		OutputFields: stringsOf(v.FieldByName("outputFields")),
 		BatchSize:    int(v.FieldByName("batchSize").Int()),
 	}
+}
+
+// Search is what a client.ANNSearchRequest asks for.
+type Search struct {
+	Vectors []entity.Vector
+	Param   entity.SearchParam
+}
+
+// ReadSearch returns what the request asks for.
+func ReadSearch(r *client.ANNSearchRequest) Search {
+	v := reflect.ValueOf(r).Elem()
+	return Search{
+		Vectors: read[[]entity.Vector](v.FieldByName("vectors")),
+		Param:   read[entity.SearchParam](v.FieldByName("searchParam")),
+	}
+}
+
+// read goes by the address, since reflection gives no values out of fields that
+// are not exported.
+func read[T any](field reflect.Value) T {
+	return *reflect.NewAt(reflect.TypeFor[T](), field.Addr().UnsafePointer()).Interface().(*T)
 }
 
 func stringsOf(v reflect.Value) []string {

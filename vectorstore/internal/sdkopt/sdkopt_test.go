@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/vectorstore/internal/sdkopt"
 )
@@ -20,4 +22,13 @@ func TestReadIterator(t *testing.T) {
 	assert.Equal(t, sdkopt.Iterator{
 		Collection: "docs", Expr: `doc == "a"`, OutputFields: []string{"id"}, Partitions: []string{"p"}, BatchSize: 7,
 	}, sdkopt.ReadIterator(opt))
+}
+
+func TestReadSearch(t *testing.T) {
+	sp, err := entity.NewIndexFlatSearchParam()
+	require.NoError(t, err)
+	vectors := []entity.Vector{entity.FloatVector{1}, entity.BinaryVector{2}}
+	got := sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", vectors, sp, 1))
+	assert.Equal(t, sdkopt.Search{Vectors: vectors, Param: sp}, got)
+	assert.Equal(t, sdkopt.Search{}, sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", nil, nil, 1)))
 }
