@@ -222,7 +222,7 @@ func (r *run) open(d *document, item source.Item) (source.Content, parse.Input, 
 	if err != nil {
 		return nil, parse.Input{}, r.unreadable(d, err)
 	}
-	in, err := hold(parse.Input{Name: d.id, Content: content, Size: content.Size()})
+	in, err := hold(parse.Input{Name: d.id, Content: whole{content, content.Size()}, Size: content.Size()})
 	if err == nil {
 		d.sha, err = r.hashOf(in)
 	}
@@ -257,16 +257,42 @@ func hold(in parse.Input) (parse.Input, error) {
 		return in, nil
 	}
 	content := make([]byte, in.Size)
-	n, err := in.Content.ReadAt(content, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if _, err := io.ReadFull(io.NewSectionReader(in.Content, 0, in.Size), content); err != nil {
 		return in, err
 	}
-	return parse.FromBytes(in.Name, content[:n]), nil
+	return parse.FromBytes(in.Name, content), nil
 }
+
+// whole is content whose end is io.EOF itself, at its size. What is read of
+// another is the document's failure, whoever reads it.
+type whole struct {
+	io.ReaderAt
+	size int64
+}
+
+func (w whole) ReadAt(p []byte, off int64) (int, error) {
+	n, err := w.ReaderAt.ReadAt(p, off)
+	ended := err == io.EOF
+	switch {
+	case err == nil, ended && off+int64(n) >= w.size:
+		return n, err
+	case ended:
+		return n, deferral("read", "changed", errMoving)
+	}
+	return n, deadLetter("read", "unreadable", err)
+}
+
+var errMoving = errors.New("the content changed while it was read; run again when it is at rest")
 
 // unreadable is a failure to read the bytes: the end of the run, or a fault of
 // the file.
 func (r *run) unreadable(d *document, err error) error {
+	if f, ok := errors.AsType[*failure](err); ok {
+		if f.status == journal.Deferred {
+			return f
+		}
+		err = f.err
+	}
 	_, ofStore := errors.AsType[*source.StoreError](err)
 	away, ok := errors.AsType[*source.AwayError](err)
 	_, large := errors.AsType[*source.TooLargeError](err)
@@ -332,9 +358,9 @@ func (r *run) unmoved(in parse.Input, sha string) error {
 	case errors.Is(err, errStopped):
 		return err
 	case err != nil:
-		return deadLetter("read", "unreadable", err)
+		return r.unparsed(err)
 	case again != sha:
-		return deferral("read", "changed", errors.New("the content changed while it was read; run again when it is at rest"))
+		return deferral("read", "changed", errMoving)
 	}
 	return nil
 }
@@ -387,14 +413,18 @@ func (r *run) journalFault(err error) error {
 	return errStopped
 }
 
-// unparsed tells a document that cannot be parsed from the end of the run.
+// unparsed tells a document that cannot be parsed, or read, from the end of the
+// run.
 func (r *run) unparsed(err error) error {
 	refused, ok := errors.AsType[*parse.Error](err)
+	f, own := errors.AsType[*failure](err)
 	switch {
 	case ok:
 		return deadLetter("parse", refused.Kind.String(), err)
 	case r.ctx.Err() != nil || errors.Is(err, context.Canceled):
 		return errStopped
+	case own:
+		return f
 	}
 	return deadLetter("read", "unreadable", err)
 }

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -408,7 +407,7 @@ func (v *verifier) iterate(store vectorstore.QueryIterable, take func(client.Res
 		defer it.Close()
 		for {
 			answer, err := it.Next(v.ctx)
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF { //nolint:errorlint // the iterator's own contract; a connection's end may wrap one
 				return nil
 			}
 			if err != nil || !take(answer) {
