@@ -156,7 +156,7 @@ func readWith(g llm.Guard, c llm.ChatStreamClient) (string, error) {
 	}
 	defer stream.Close()
 	text, err := drain(stream)
-	if _, again := stream.Recv(); err != nil && again != err {
+	if _, again := stream.Recv(); err != nil && !errors.Is(again, err) {
 		return text, errors.Join(err, errors.New("the end is not sticky"))
 	}
 	return text, err

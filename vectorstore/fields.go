@@ -93,9 +93,10 @@ func checkField(f *schemapb.FieldSchema, data *schemapb.FieldData, rows int, uni
 		}
 	case schemapb.DataType_Array:
 		return checkArrays(f, data.GetScalars().GetArrayData().GetData())
-	}
-	if v := data.GetVectors(); v != nil {
-		return checkVectorField(f, v, rows)
+	default:
+		if v := data.GetVectors(); v != nil {
+			return checkVectorField(f, v, rows)
+		}
 	}
 	if !unique || !f.GetIsPrimaryKey() {
 		return nil
@@ -143,12 +144,14 @@ func checkArrays(f *schemapb.FieldSchema, arrays []*schemapb.ScalarField) error 
 }
 
 func smallEnough(t schemapb.DataType, numbers []int32) (int, error) {
-	most := int32(math.MaxInt32)
+	var most int32
 	switch t {
 	case schemapb.DataType_Int8:
 		most = math.MaxInt8
 	case schemapb.DataType_Int16:
 		most = math.MaxInt16
+	default:
+		return 0, nil
 	}
 	for i, n := range numbers {
 		if n > most || n < -most-1 {
