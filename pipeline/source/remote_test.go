@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -298,6 +299,18 @@ func TestAgain(t *testing.T) {
 	require.Len(t, errs, 2)
 	require.ErrorIs(t, errs[0], errOnce)
 	require.ErrorIs(t, errs[1], io.ErrUnexpectedEOF)
+}
+
+// The largest limit made an empty document of any stream.
+func TestLargestLimitIsNoLimit(t *testing.T) {
+	for _, limit := range []int64{math.MaxInt64, math.MaxInt64 - 1} {
+		for _, size := range []int{1, spoolBytes, 5 << 20} {
+			c, err := spool(strings.NewReader(strings.Repeat("x", size)), limit)
+			require.NoError(t, err)
+			assert.EqualValues(t, size, c.Size(), "at most %d", limit)
+			require.NoError(t, c.Close())
+		}
+	}
 }
 
 // A spool file has no name, so nothing is left of it.

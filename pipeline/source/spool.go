@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 )
 
@@ -37,7 +38,7 @@ func (s *spooled) Close() error {
 // limit ≤ 0 is none. The error is a [*TooLargeError], the stream's own, or a
 // [*diskError].
 func spool(from io.Reader, limit int64) (*spooled, error) {
-	if limit > 0 {
+	if limit > 0 && limit < math.MaxInt64 {
 		from = io.LimitReader(from, limit+1)
 	}
 	var head bytes.Buffer
