@@ -15,6 +15,18 @@ import (
 // takes a backslash for a slash.
 func mayBeFolder(key string) bool { return strings.HasSuffix(key, "/") || strings.HasSuffix(key, `\`) }
 
+// unanswerable are the answers to the question that say nothing of the object's
+// bytes: the caller may write and not read, the store has no such question, or a
+// condition that the caller puts on every request is not met.
+var unanswerable = map[int]bool{
+	http.StatusNotModified:        true,
+	http.StatusUnauthorized:       true,
+	http.StatusForbidden:          true,
+	http.StatusMethodNotAllowed:   true,
+	http.StatusPreconditionFailed: true,
+	http.StatusNotImplemented:     true,
+}
+
 // written is an object as the answer to its writing describes it.
 type written struct {
 	target
@@ -23,7 +35,8 @@ type written struct {
 }
 
 // kept asks for an object whose body may have been dropped, if the client can.
-// A caller who may write and not read learns nothing.
+// Where the caller may not ask or the store has no answer, nothing is learnt and
+// the write stands.
 func (w written) kept(ctx context.Context, client any, in s3.HeadObjectInput, optFns []func(*s3.Options)) error {
 	api, ok := client.(HeadObjectAPI)
 	if !ok || w.size == 0 || !mayBeFolder(w.key) {
@@ -34,10 +47,10 @@ func (w written) kept(ctx context.Context, client any, in s3.HeadObjectInput, op
 	switch {
 	case err == nil:
 		return w.broken(w.lacks(out))
-	case StatusCode(err) == http.StatusForbidden:
+	case unanswerable[StatusCode(err)]:
 		return nil
 	case StatusCode(err) == http.StatusNotFound:
-		return w.broken("it was answered well and the object is not there")
+		return w.broken("it was answered well and the object is not there, unless somebody else has deleted it since")
 	}
 	return fmt.Errorf("objectstore: %s %s/%s was answered well, and whether the bytes were kept is not known: %w", w.op, w.bucket, w.key, err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -158,6 +159,60 @@ func TestStoreThatKeepsNothingOfABody(t *testing.T) {
 		require.NoError(t, w.do("a"), "%s: a key that no store takes for a folder", w.name)
 		assert.Empty(t, store.asked(), w.name)
 	}
+}
+
+// A good write was an error, and a denial or a failure at the breaker, where the
+// question after it was not for the caller to ask or for the store to answer.
+func TestQuestionThatHasNoAnswerIsNoError(t *testing.T) {
+	store := &agreeable{}
+	s := serve(t, store.ServeHTTP)
+	g, b := breaker(t, resilience.Config{FailMax: 1})
+	for _, w := range writings(t, g, plainClient(s.URL), "bucket") {
+		for _, status := range []int{304, 401, 403, 405, 412, 501} {
+			store.says(says(status, ""))
+			before := b.Snapshot()
+			require.NoError(t, w.do("a/"), "%s, %d", w.name, status)
+			assert.Len(t, store.asked(), 1, "%s, %d", w.name, status)
+			after := b.Snapshot()
+			assert.Equal(t, before.Successes+1, after.Successes, "%s, %d", w.name, status)
+			assert.Zero(t, after.Failures+after.Denied, "%s, %d", w.name, status)
+		}
+	}
+	store.says(says(503, ""))
+	_, err := g.PutObject(t.Context(), plainClient(s.URL), put("a/", "text"))
+	require.ErrorContains(t, err, "whether the bytes were kept is not known")
+	assert.EqualValues(t, 1, b.Snapshot().Failures)
+}
+
+// A condition that the caller's own middleware adds to each request goes with
+// the question too, and the object that was just written does not meet it.
+func TestCallersConditionOnTheQuestionIsNoError(t *testing.T) {
+	store := &agreeable{}
+	store.says(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match") == "*" {
+			w.WriteHeader(http.StatusNotModified)
+		}
+	})
+	s := serve(t, store.ServeHTTP)
+	g, b := breaker(t, resilience.Config{})
+	_, err := g.PutObject(t.Context(), plainClient(s.URL), put("a/", "text"), s3.WithAPIOptions(smithyhttp.AddHeaderValue("If-None-Match", "*")))
+	require.NoError(t, err)
+	asked := store.asked()
+	require.Len(t, asked, 1)
+	assert.Equal(t, "*", asked[0].Get("If-None-Match"))
+	assert.EqualValues(t, 1, b.Snapshot().Successes)
+}
+
+// What is not there may have been deleted by somebody else.
+func TestObjectThatIsGoneMayHaveBeenDeleted(t *testing.T) {
+	store := &agreeable{}
+	store.says(says(404, ""))
+	s := serve(t, store.ServeHTTP)
+	g, _ := breaker(t, resilience.Config{})
+	_, err := g.PutObject(t.Context(), plainClient(s.URL), put("a/", "text"))
+	var broken *objectstore.ContractError
+	require.ErrorAs(t, err, &broken)
+	assert.Contains(t, broken.Problem, "deleted")
 }
 
 // Small objects have their own ETag in SeaweedFS's folders too. A copy of nothing
