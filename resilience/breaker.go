@@ -295,7 +295,7 @@ func (b *Breaker) refusal(c *core) error {
 // busyRefusal is refusal for a half-open breaker, shared while it holds.
 func (b *Breaker) busyRefusal(c *core) error {
 	if b.busy == nil || b.busy.gen != c.gen || b.busy.retry != c.retry() {
-		b.busy, _ = b.refusal(c).(*OpenError)
+		b.busy, _ = b.refusal(c).(*OpenError) //nolint:errorlint // made here, wrapped by nobody
 		b.busy.gen = c.gen
 	}
 	return b.busy

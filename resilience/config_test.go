@@ -106,7 +106,7 @@ func FuzzConfig(f *testing.F) {
 func mustWork(t *testing.T, b *resilience.Breaker) {
 	cfg := b.Config()
 	for range 1 << 21 { // no more than the largest window
-		if b.Do(context.Background(), down) != errDown {
+		if b.Do(context.Background(), down) != errDown { //nolint:errorlint // the very value
 			break
 		}
 	}

@@ -77,8 +77,7 @@ func TestRule26NoRetrierTakesARefusalForTransient(t *testing.T) {
 		assert.False(t, timeout.Timeout())
 		assert.False(t, temporary.Temporary())
 		assert.False(t, retryable.RetryableError())
-		var netErr net.Error
-		if errors.As(err, &netErr) {
+		if netErr, ok := errors.AsType[net.Error](err); ok {
 			assert.False(t, netErr.Timeout())
 		}
 		for name, retryer := range map[string]aws.Retryer{"standard": retry.NewStandard(), "adaptive": retry.NewAdaptiveMode()} {

@@ -78,8 +78,7 @@ func ExampleBreaker_Do() {
 	err := b.Do(context.Background(), func(context.Context) error { return errors.New("connection refused") })
 	fmt.Println(err, "→", b.State())
 	err = b.Do(context.Background(), func(context.Context) error { return nil })
-	var open *resilience.OpenError
-	if errors.As(err, &open) {
+	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
 		fmt.Println(open.Upstream(), "may be asked again at", open.RetryAt().Format(time.TimeOnly))
 	}
 	// Output:
@@ -187,8 +186,7 @@ func (g guarded) Complete(ctx context.Context, prompt string) (string, error) {
 	answer, err := resilience.Call(ctx, g.breaker, func(ctx context.Context) (string, error) {
 		return g.inner.Complete(ctx, prompt)
 	})
-	var open *resilience.OpenError
-	if errors.As(err, &open) {
+	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
 		return "", &outageError{Provider: open.Upstream(), RetryAfter: open.RetryAt(), cause: err}
 	}
 	return answer, err

@@ -138,6 +138,7 @@ func (m *model) endProbe(o resilience.Outcome) {
 		m.openThrottled()
 	case resilience.Denied:
 		m.deny()
+	case resilience.Ignored:
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -44,7 +45,7 @@ func (b *Breaker) Observe(fn func(Transition)) (remove func()) {
 	d, o := &b.events, &observer{fn}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.observers = append(d.observers[:len(d.observers):len(d.observers)], o)
+	d.observers = append(slices.Clip(d.observers), o)
 	return func() { d.remove(o) }
 }
 

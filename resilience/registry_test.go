@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ func TestRule32KeyedStaysBounded(t *testing.T) {
 	k, err := reg.Keyed("k", resilience.Config{MaxKeys: 16, FailMax: 1})
 	require.NoError(t, err)
 	for i := range 10_000 {
-		b := k.Get(fmt.Sprint(i))
+		b := k.Get(strconv.Itoa(i))
 		if i%3 == 0 {
 			_ = b.Do(t.Context(), down)
 		}
@@ -192,7 +193,7 @@ func BenchmarkKeyedFull(b *testing.B) {
 			n := 0
 			for b.Loop() {
 				n++
-				k.Get(fmt.Sprint(n))
+				k.Get(strconv.Itoa(n))
 			}
 			runtime.KeepAlive(held)
 		})

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,7 +166,7 @@ func TestFaultKeyedFillsUpWithStreaks(t *testing.T) {
 	k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{MaxKeys: 3})
 	require.NoError(t, err)
 	for i := range 3 {
-		_ = k.Get(fmt.Sprint(i)).Do(t.Context(), down)
+		_ = k.Get(strconv.Itoa(i)).Do(t.Context(), down)
 	}
 	for i := range 9 {
 		b := k.Get(fmt.Sprint("new", i))

@@ -116,7 +116,7 @@ func New[T any](cfg Config[T]) (*Store[T], error) {
 
 type systemClock struct{}
 
-func (systemClock) Now() time.Time { return time.Now() }
+func (systemClock) Now() time.Time { return time.Now() } //nolint:forbidigo // the edge
 
 // Call runs fn under b as resilience.Call does, keeps its value for key, and
 // answers for it where it failed or was refused.

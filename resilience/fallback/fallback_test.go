@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -291,13 +292,13 @@ func TestFaultFailureThatTheClassifierDoesNotCallOneHasNoAnswer(t *testing.T) {
 func TestThousandCallersThroughAnOutage(t *testing.T) {
 	r := newRig(t, fallback.Config[string]{MaxKeys: 8}, resilience.Config{})
 	for i := range 8 {
-		_, _ = r.ask(fmt.Sprint(i), "kept", nil)
+		_, _ = r.ask(strconv.Itoa(i), "kept", nil)
 	}
 	var live, cached atomic.Uint64
 	var group sync.WaitGroup
 	for i := range 1000 {
 		group.Go(func() {
-			a, err := r.ask(fmt.Sprint(i%8), "fresh", map[bool]error{true: errDown}[i%3 > 0])
+			a, err := r.ask(strconv.Itoa(i%8), "fresh", map[bool]error{true: errDown}[i%3 > 0])
 			assert.NoError(t, err)
 			if a.Source == fallback.Live {
 				live.Add(1)
