@@ -95,7 +95,7 @@ func chatOperation(r *openai.ChatCompletionRequest) operation {
 		genAIOperation.String("chat"), genAIModel.String(r.Model),
 	}}
 	//lint:ignore SA1019 servers other than OpenAI's know no other name
-	if n := max(r.MaxCompletionTokens, r.MaxTokens); n > 0 {
+	if n := max(r.MaxCompletionTokens, r.MaxTokens); n > 0 { //nolint:staticcheck // as above
 		op.attrs = append(op.attrs, genAIMaxTokens.Int(n))
 	}
 	return op

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -173,7 +174,7 @@ func (a answer) outcome(told bool) resilience.Outcome {
 // errorType names an error for traces: the status where there is one.
 func errorType(err error) string {
 	if a, ok := answerOf(err); ok {
-		return fmt.Sprint(a.status)
+		return strconv.Itoa(a.status)
 	}
 	var contract *ContractError
 	switch {

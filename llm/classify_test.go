@@ -135,7 +135,7 @@ func TestRequestsThatNeverLeaveAreIgnored(t *testing.T) {
 		{"stream flag", client, with(func(r *openai.ChatCompletionRequest) { r.Stream = true })},
 		{"old model", client, with(func(r *openai.ChatCompletionRequest) { r.Model = "text-davinci-003" })},
 		//lint:ignore SA1019 that it is refused is what the row is about
-		{"reasoning model with max tokens", client, with(func(r *openai.ChatCompletionRequest) { r.Model, r.MaxTokens = "o1-mini", 5 })},
+		{"reasoning model with max tokens", client, with(func(r *openai.ChatCompletionRequest) { r.Model, r.MaxTokens = "o1-mini", 5 })}, //nolint:staticcheck // as above
 		{"not a number", client, with(func(r *openai.ChatCompletionRequest) { r.Temperature = float32(math.NaN()) })},
 		{"content twice", client, with(func(r *openai.ChatCompletionRequest) {
 			r.Messages[0].MultiContent = []openai.ChatMessagePart{{Type: "text", Text: "y"}}

@@ -74,7 +74,7 @@ func TestStreamIsDecidedAtItsEnd(t *testing.T) {
 				assert.Zero(t, count(guard), "nothing is decided at the headers")
 				_, err = drain(stream)
 				_, again := stream.Recv()
-				assert.True(t, again == io.EOF && err == nil || again == err, "the end is sticky: %v, %v", err, again)
+				assert.True(t, again == io.EOF && err == nil || again == err, "the end is sticky: %v, %v", err, again) //nolint:errorlint // the very value
 				require.NoError(t, stream.Close())
 			}
 			assert.Equal(t, row.want == resilience.Success, err == nil, "%v", err)

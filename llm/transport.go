@@ -122,8 +122,7 @@ func (t *transport) CloseIdleConnections() {
 
 // because gives the timeout that caused err, if one did.
 func because(ctx context.Context, err error) error {
-	var late *timeoutError
-	if errors.As(context.Cause(ctx), &late) {
+	if late, ok := errors.AsType[*timeoutError](context.Cause(ctx)); ok {
 		return late
 	}
 	return err

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
 )
 
 func ExampleModel_CreateEmbeddings() {
