@@ -160,7 +160,7 @@ func (d *download) write(f *flight, body io.Reader) error {
 				return &localError{fmt.Errorf("objectstore: cannot write the download of %q: %w", d.path, err)}
 			}
 		}
-		if err == io.EOF { //nolint:errorlint // io.Reader's own contract
+		if err == io.EOF {
 			return nil
 		}
 		if err != nil {

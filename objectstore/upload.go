@@ -133,7 +133,7 @@ func (u *upload) options(o *transfermanager.Options) {
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.file.Read(p)
 	u.read.Write(p[:n])
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own contract
+	if err != nil && err != io.EOF {
 		err = &localError{err}
 	}
 	return n, err

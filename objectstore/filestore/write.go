@@ -48,7 +48,7 @@ func (r bodyReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := r.body.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own contract
+	if err != nil && err != io.EOF {
 		err = &bodyError{err}
 	}
 	return n, err

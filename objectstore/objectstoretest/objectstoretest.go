@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,7 +209,7 @@ func (s *suite) createOnce() {
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
-			if create(fmt.Sprint(i)) == nil {
+			if create(strconv.Itoa(i)) == nil {
 				won.Add(1)
 			}
 		})
@@ -431,7 +432,7 @@ func (s *suite) cancelled() {
 // overwrite has readers look at an object while it is replaced: they see one
 // version or another, never a mixture.
 func (s *suite) overwrite() {
-	version := func(i int) string { return strings.Repeat(fmt.Sprint(i%10), 100_000) }
+	version := func(i int) string { return strings.Repeat(strconv.Itoa(i%10), 100_000) }
 	s.put("doc", version(0))
 	done := make(chan struct{})
 	var group sync.WaitGroup
