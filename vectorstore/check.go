@@ -1,6 +1,7 @@
 package vectorstore
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,14 +15,14 @@ import (
 func checkKeys(c any, ids entity.Column, named bool) error {
 	switch {
 	case ids == nil || ids.Len() == 0:
-		return fmt.Errorf("no keys")
+		return errors.New("no keys")
 	case ids.Type() != entity.FieldTypeVarChar && ids.Type() != entity.FieldTypeInt64:
 		return fmt.Errorf("keys are VARCHAR or INT64, not %s", ids.Type().Name())
 	case named && ids.Name() == "":
-		return fmt.Errorf("the column of keys has no name")
+		return errors.New("the column of keys has no name")
 	}
 	if _, bare := c.(*client.GrpcClient); bare && awkward(ids) {
-		return fmt.Errorf("a key holds quotes, backslashes or control characters, which only a client made by NewClient can send")
+		return errors.New("a key holds quotes, backslashes or control characters, which only a client made by NewClient can send")
 	}
 	return nil
 }
@@ -81,7 +82,7 @@ func wantedResult(r client.SearchResult, topK int) error {
 		return fmt.Errorf("%d rows, fields of %d", r.ResultCount, r.Fields.Len())
 	}
 	if finite(r.Scores) != nil {
-		return fmt.Errorf("a score is not finite")
+		return errors.New("a score is not finite")
 	}
 	return evenRows(r.Fields)
 }
@@ -92,7 +93,7 @@ func wantedRows(limit int) func([]client.SearchResult) error {
 
 func checkSchema(schema *entity.Schema) error {
 	if schemaName(schema) == "" {
-		return fmt.Errorf("the schema has no collection name")
+		return errors.New("the schema has no collection name")
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func schemaName(schema *entity.Schema) string {
 
 func checkIndex(idx entity.Index) error {
 	if idx == nil {
-		return fmt.Errorf("no index")
+		return errors.New("no index")
 	}
 	return nil
 }
@@ -131,7 +132,7 @@ func settleEmpty(results []client.SearchResult, err error) ([]client.SearchResul
 
 func checkFilter(expr string) error {
 	if strings.TrimSpace(expr) == "" {
-		return fmt.Errorf("the expression is empty")
+		return errors.New("the expression is empty")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -73,7 +74,7 @@ func (milvus) typedErrors() {}
 
 func (cfg Config) sdk() (client.Config, error) {
 	if cfg.Address == "" {
-		return client.Config{}, fmt.Errorf("no address")
+		return client.Config{}, errors.New("no address")
 	}
 	creds, err := cfg.credentials()
 	if err != nil {

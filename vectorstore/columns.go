@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -23,11 +24,11 @@ const maxVarChar = 65535
 // for vectors of mixed lengths, would be stored shifted.
 func checkColumns(columns []entity.Column) error {
 	if len(columns) == 0 {
-		return fmt.Errorf("no columns")
+		return errors.New("no columns")
 	}
 	for _, col := range columns {
 		if isNil(col) || col.Len() == 0 {
-			return fmt.Errorf("a column without rows")
+			return errors.New("a column without rows")
 		}
 		if col.Len() != columns[0].Len() {
 			return fmt.Errorf("column %q has %d rows, %q has %d", col.Name(), col.Len(), columns[0].Name(), columns[0].Len())
@@ -71,7 +72,7 @@ func checkColumn(col entity.Column) error {
 	case *entity.ColumnJSONBytes:
 		return checkRows(col.Data(), checkJSON(col.IsDynamic()))
 	case *entity.ColumnDynamic:
-		return fmt.Errorf("it was read out of a dynamic field and would be written as text; give its values a column of their own type")
+		return errors.New("it was read out of a dynamic field and would be written as text; give its values a column of their own type")
 	}
 	return nil
 }
@@ -162,7 +163,7 @@ func finiteHalves(v []byte, exponent uint16) error {
 // it.
 func checkSparse(v entity.SparseEmbedding) error {
 	if isNil(v) {
-		return fmt.Errorf("no vector")
+		return errors.New("no vector")
 	}
 	var last uint32
 	for i := range v.Len() {
@@ -189,7 +190,7 @@ func checkText[T ~string | ~[]byte](s T) error {
 	case len(s) > maxVarChar:
 		return fmt.Errorf("%d bytes, VARCHAR holds %d", len(s), maxVarChar)
 	case !utf8.ValidString(string(s)):
-		return fmt.Errorf("not valid UTF-8")
+		return errors.New("not valid UTF-8")
 	}
 	return nil
 }
@@ -208,11 +209,11 @@ func checkTexts(texts [][]byte) error {
 func checkJSON(object bool) func([]byte) error {
 	return func(v []byte) error {
 		if !json.Valid(v) || !utf8.Valid(v) {
-			return fmt.Errorf("not valid JSON")
+			return errors.New("not valid JSON")
 		}
 		text := bytes.TrimSpace(v)
 		if object && text[0] != '{' && string(text) != "null" {
-			return fmt.Errorf("not a JSON object")
+			return errors.New("not a JSON object")
 		}
 		return nil
 	}
@@ -220,12 +221,12 @@ func checkJSON(object bool) func([]byte) error {
 
 func checkVectors(vectors []entity.Vector) error {
 	if len(vectors) == 0 {
-		return fmt.Errorf("no vectors to search for")
+		return errors.New("no vectors to search for")
 	}
 	return checkRows(vectors, func(v entity.Vector) error {
 		switch first := vectors[0]; {
 		case isNil(v): // the SDK would panic
-			return fmt.Errorf("no vector")
+			return errors.New("no vector")
 		case v.FieldType() != first.FieldType():
 			return fmt.Errorf("%s among %s", typeName(v.FieldType()), typeName(first.FieldType()))
 		case v.Dim() != first.Dim() && v.FieldType() != entity.FieldTypeSparseVector:
@@ -252,7 +253,7 @@ func checkVector(v entity.Vector) error {
 		}
 	}
 	if v.Dim() == 0 {
-		return fmt.Errorf("no dimensions")
+		return errors.New("no dimensions")
 	}
 	return nil
 }
@@ -260,7 +261,7 @@ func checkVector(v entity.Vector) error {
 func checkHalf(v []byte, exponent uint16) error {
 	switch {
 	case len(v) == 0:
-		return fmt.Errorf("no dimensions")
+		return errors.New("no dimensions")
 	case len(v)%2 != 0:
 		return fmt.Errorf("%d bytes, a dimension has 2", len(v))
 	}
@@ -269,7 +270,7 @@ func checkHalf(v []byte, exponent uint16) error {
 
 func checkHybrid(reranker client.Reranker, requests []*client.ANNSearchRequest) error {
 	if reranker == nil || len(requests) == 0 {
-		return fmt.Errorf("a reranker and at least one request are needed")
+		return errors.New("a reranker and at least one request are needed")
 	}
 	for i, r := range requests {
 		if r == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -195,7 +196,7 @@ func TestMessageOver64MBIsNotSent(t *testing.T) {
 	ids, vectors := make([]string, 4200), make([][]float32, 4200)
 	v := make([]float32, 4096)
 	for i := range ids {
-		ids[i], vectors[i] = fmt.Sprint(i), v
+		ids[i], vectors[i] = strconv.Itoa(i), v
 	}
 	g, _ := guard(t)
 	_, err := g.Upsert(t.Context(), c, "docs", "", entity.NewColumnVarChar("id", ids), entity.NewColumnFloatVector("vector", 4096, vectors))

@@ -2,6 +2,7 @@ package vectorstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -226,7 +227,7 @@ func checkShape(reply any) error {
 		return checkFieldData(r.GetFieldsData(), -1)
 	case *milvuspb.DescribeCollectionResponse:
 		if r.GetSchema() == nil {
-			return fmt.Errorf("it has no schema")
+			return errors.New("it has no schema")
 		}
 	}
 	return nil

@@ -260,7 +260,7 @@ func (p *parser) literal() (any, error) {
 // fit checks that a literal is of the field's kind.
 func (p *parser) fit(i int, v any) (any, error) {
 	f := p.c.schema.Fields[i]
-	ok := false
+	var ok bool
 	switch f.DataType {
 	case entity.FieldTypeVarChar:
 		_, ok = v.(string)
