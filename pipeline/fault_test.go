@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -359,11 +360,11 @@ func (c *crashing) DeleteByPks(ctx context.Context, collection, partition string
 // run mends the rest, and no text is embedded twice.
 func TestStopAtEveryWrite(t *testing.T) {
 	version := func(v, i int) string {
-		text := ""
+		var text strings.Builder
 		for section := range 3 {
-			text += "# Part " + strconv.Itoa(section) + "\n\nDocument " + strconv.Itoa(i) + " part " + strconv.Itoa(section) + " version " + strconv.Itoa(v*section) + ".\n\n"
+			text.WriteString("# Part " + strconv.Itoa(section) + "\n\nDocument " + strconv.Itoa(i) + " part " + strconv.Itoa(section) + " version " + strconv.Itoa(v*section) + ".\n\n")
 		}
-		return text
+		return text.String()
 	}
 	for writes := range 8 {
 		w := newWorld(t, llmtest.Options{})

@@ -196,11 +196,11 @@ func TestMetricsTellOfARun(t *testing.T) {
 	require.NoError(t, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			name := family.GetName()
+			name := []string{family.GetName()}
 			for _, label := range m.GetLabel() {
-				name += " " + label.GetValue()
+				name = append(name, label.GetValue())
 			}
-			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			values[strings.Join(name, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	for name, want := range map[string]float64{

@@ -137,7 +137,7 @@ func chatRequest(model, prompt string, tokens int) openai.ChatCompletionRequest 
 	usual := request
 	usual.Temperature = math.SmallestNonzeroFloat32 // the SDK leaves a zero out
 	//lint:ignore SA1019 servers other than OpenAI's know no other name
-	usual.MaxTokens = tokens
+	usual.MaxTokens = tokens //nolint:staticcheck // as above
 	if openai.NewReasoningValidator().Validate(usual) == nil {
 		return usual
 	}
@@ -196,7 +196,7 @@ func parseDescription(answer reply, title, summary bool) description {
 
 // findObject reads the first JSON object in a text that has one of the fields.
 func findObject(text string) (description, bool) {
-	for tries := 0; tries < 8; tries++ {
+	for range 8 {
 		_, rest, ok := strings.Cut(text, "{")
 		if !ok {
 			break

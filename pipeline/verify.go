@@ -404,7 +404,7 @@ func (v *verifier) iterate(store vectorstore.QueryIterable, take func(client.Res
 		if err != nil {
 			return err
 		}
-		defer it.Close()
+		defer it.Close() //nolint:errcheck // it only reads
 		for {
 			answer, err := it.Next(v.ctx)
 			if err == io.EOF { //nolint:errorlint // the iterator's own contract; a connection's end may wrap one

@@ -196,7 +196,8 @@ func TestErrorsOfTheBlocksAreHandedOn(t *testing.T) {
 func TestReaderMayStop(t *testing.T) {
 	c, err := chunk.New(chunk.Config{Tokens: 10, Count: words})
 	require.NoError(t, err)
-	for range c.Chunks(sequence([]parse.Block{para(sentence("a", 500)), heading(1, "x"), heading(1, "y")})) {
+	for _, err := range c.Chunks(sequence([]parse.Block{para(sentence("a", 500)), heading(1, "x"), heading(1, "y")})) {
+		require.NoError(t, err)
 		break
 	}
 }

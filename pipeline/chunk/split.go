@@ -8,6 +8,7 @@ import (
 	"github.com/clipperhouse/uax29/v2/graphemes"
 	"github.com/clipperhouse/uax29/v2/sentences"
 	"github.com/clipperhouse/uax29/v2/words"
+
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 

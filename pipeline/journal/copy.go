@@ -95,12 +95,13 @@ INSERT INTO paid SELECT space, key, 2 FROM vector;
 // [Journal.WriteChanges]. Call it once, after what [Journal.Apply] brings: the
 // vectors that are there count as copied and not stored.
 func (j *Journal) Track(ctx context.Context) error {
-	text := tracking
+	var text strings.Builder
+	text.WriteString(tracking)
 	for _, t := range tables {
-		text += t.triggers()
+		text.WriteString(t.triggers())
 	}
 	err := j.write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, text)
+		_, err := tx.ExecContext(ctx, text.String())
 		return err
 	})
 	j.tracked = err == nil

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -169,7 +170,7 @@ func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	store := newClocked(t)
 	epoch := int64(0)
 	for i := range 5 {
-		l := acquire(t, config(t, store, fmt.Sprint(i)))
+		l := acquire(t, config(t, store, strconv.Itoa(i)))
 		assert.True(t, l.Clean())
 		assert.Greater(t, l.Epoch(), epoch)
 		epoch = l.Epoch()
@@ -302,7 +303,7 @@ func TestNeverTwoHolders(t *testing.T) {
 	}
 	for range rounds {
 		seed := uint64(time.Now().UnixNano())
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { crowd(t, seed) })
 		})
 	}
@@ -360,7 +361,7 @@ func crowd(t *testing.T, seed uint64) {
 	end := time.Now().Add(2 * time.Hour)
 	for i := range 4 {
 		c := c
-		c.Holder = fmt.Sprint(i)
+		c.Holder = strconv.Itoa(i)
 		actors.Go(func() {
 			for time.Now().Before(end) {
 				if l, err := Acquire(t.Context(), c); err == nil {
@@ -405,14 +406,14 @@ func TestTakeoverRace(t *testing.T) {
 		for range 5 {
 			store := newClocked(t)
 			c := config(t, store, "")
-			race(t, 32, func(i int) Config { c.Holder = fmt.Sprint(i); return c })
+			race(t, 32, func(i int) Config { c.Holder = strconv.Itoa(i); return c })
 		}
 	})
 	t.Run("seaweedfs", func(t *testing.T) {
 		at := upstreams.SeaweedFS(t)
 		for round := range 3 {
 			c := Config{Objects: seaweed(t, at), Guard: guard(t), Bucket: at.Bucket, Prefix: fmt.Sprintf("race-%d/lease/", round), TTL: time.Minute}
-			race(t, 8, func(i int) Config { c.Holder = fmt.Sprint(i); return c })
+			race(t, 8, func(i int) Config { c.Holder = strconv.Itoa(i); return c })
 		}
 	})
 }

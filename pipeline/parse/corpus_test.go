@@ -161,8 +161,7 @@ func corpusTable(all []sample) string {
 			rows[s.ext()] = r
 		}
 		r.files++
-		var known *parse.Error
-		if errors.As(s.err, &known) {
+		if known, ok := errors.AsType[*parse.Error](s.err); ok {
 			r.refused[known.Kind.String()]++
 		}
 	}

@@ -99,8 +99,7 @@ func (m *mailReader) part(h textproto.MIMEHeader, body io.Reader, depth int) err
 		return m.multipart(media, multipart.NewReader(body, params["boundary"]), depth)
 	}
 	content, err := io.ReadAll(m.budget.reader(transferDecoded(h, body), 0))
-	var refused *Error
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*Error](err); ok {
 		return err // what is read of a broken encoding is used
 	}
 	if name := attachmentName(h, params); name != "" || !isMailText(media) {

@@ -99,6 +99,7 @@ func (w *htmlWalker) walk(text string) error {
 		case html.EndTagToken:
 			name, _ := w.tags.TagName()
 			w.close(string(name))
+		case html.CommentToken, html.DoctypeToken:
 		}
 	}
 	return w.err
@@ -235,6 +236,7 @@ func (w *htmlWalker) skip(name string) {
 			if tag, _ := w.tags.TagName(); string(tag) == name {
 				depth--
 			}
+		default:
 		}
 	}
 }

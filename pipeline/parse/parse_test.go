@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,7 +39,7 @@ func outline(blocks []parse.Block) []string {
 	for _, b := range blocks {
 		line := b.Kind.String()
 		if b.Level > 0 {
-			line += fmt.Sprint(b.Level)
+			line += strconv.Itoa(b.Level)
 		}
 		if b.Page > 0 {
 			line += fmt.Sprintf(" p%d", b.Page)

@@ -60,11 +60,13 @@ func readPDFField(engine pdfium.Pdfium, page requests.Page, index int) (pdfField
 // withPDFFields adds the values that a page does not show.
 func withPDFFields(page string, fields []pdfField) string {
 	shown := squeeze(clean(page))
+	var all strings.Builder
+	all.WriteString(page)
 	for _, field := range fields {
 		if strings.Contains(shown, field.value) {
 			continue
 		}
-		page += "\n" + strings.TrimPrefix(field.name+": "+field.value, ": ")
+		all.WriteString("\n" + strings.TrimPrefix(field.name+": "+field.value, ": "))
 	}
-	return page
+	return all.String()
 }

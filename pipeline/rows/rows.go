@@ -21,6 +21,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -195,7 +196,7 @@ func Misfit(found *entity.Collection, want Record) error {
 	record, ok := ReadRecord(found.Schema.Description)
 	switch {
 	case !ok:
-		return fmt.Errorf("it was not made by penstock (its description holds no record)")
+		return errors.New("it was not made by penstock (its description holds no record)")
 	case record.Layout != want.Layout:
 		return fmt.Errorf("it has row layout %d, this version writes %d", record.Layout, want.Layout)
 	case record.Model != want.Model || record.Dimensions != want.Dimensions:

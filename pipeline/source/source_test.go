@@ -213,7 +213,8 @@ func TestListingStops(t *testing.T) {
 	lay(t, "d/a", "d/b", "d/c")
 	in, err := Files([]string{"d"}, Options{})
 	require.NoError(t, err)
-	for range in.All(context.Background()) {
+	for _, err := range in.All(context.Background()) {
+		require.NoError(t, err)
 		break
 	}
 	ctx, cancel := context.WithCancel(context.Background())
