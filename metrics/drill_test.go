@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func (d *drill) await(expr, want string) {
 
 func (d *drill) awaitState(state int) {
 	d.t.Helper()
-	d.await(`circuit_breaker_state{upstream="s3"}`, fmt.Sprint(state))
+	d.await(`circuit_breaker_state{upstream="s3"}`, strconv.Itoa(state))
 }
 
 func (d *drill) awaitAlert(firing bool) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -197,9 +198,9 @@ func (u *Upstream) behaviour(req Request) Behaviour {
 		u.script = u.script[1:]
 		return next
 	}
-	for i := len(u.standing) - 1; i >= 0; i-- {
-		if strings.HasPrefix(req.Path, u.standing[i].prefix) {
-			return u.standing[i].do
+	for _, rule := range slices.Backward(u.standing) {
+		if strings.HasPrefix(req.Path, rule.prefix) {
+			return rule.do
 		}
 	}
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }

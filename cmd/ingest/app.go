@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -87,8 +88,8 @@ func (a *app) newLogger() *slog.Logger {
 // stop closes what the verb opened, last opened first.
 func (a *app) stop() error {
 	var errs []error
-	for i := len(a.closers) - 1; i >= 0; i-- {
-		errs = append(errs, a.closers[i]())
+	for _, closer := range slices.Backward(a.closers) {
+		errs = append(errs, closer())
 	}
 	if a.metrics != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

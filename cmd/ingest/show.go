@@ -49,22 +49,22 @@ func (a *app) printBlock(b parse.Block) {
 		a.printJSON(b)
 		return
 	}
-	kind := b.Kind.String()
+	about := []string{b.Kind.String()}
 	if b.Level > 0 {
-		kind += fmt.Sprintf(" %d", b.Level)
+		about[0] += fmt.Sprintf(" %d", b.Level)
 	}
 	if b.Page > 0 {
-		kind += fmt.Sprintf(", page %d", b.Page)
+		about = append(about, fmt.Sprintf("page %d", b.Page))
 	}
 	if b.Row > 0 {
-		kind += fmt.Sprintf(", row %d", b.Row)
+		about = append(about, fmt.Sprintf("row %d", b.Row))
 	}
 	for _, label := range []string{b.Section, b.Lang} {
 		if label != "" {
-			kind += ", " + label
+			about = append(about, label)
 		}
 	}
-	fmt.Fprintf(a.stdout, "[%s]\n", plainName(kind))
+	fmt.Fprintf(a.stdout, "[%s]\n", plainName(strings.Join(about, ", ")))
 	if b.Header != "" {
 		fmt.Fprintf(a.stdout, "  %s\n", plain(b.Header))
 	}

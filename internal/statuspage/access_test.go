@@ -163,7 +163,7 @@ func TestColoursHaveContrast(t *testing.T) {
 			{"link", "card", 4.5}, // the label of a button
 			{"card", "field", 3},  // the border of a field
 		} {
-			for _, name := range strings.Fields(pair.colours) {
+			for name := range strings.FieldsSeq(pair.colours) {
 				require.NotEmpty(t, c[name], name)
 				assert.GreaterOrEqual(t, contrast(c[name], c[pair.on]), pair.least, fmt.Sprintf("%s: %s on %s", scheme, name, pair.on))
 			}
