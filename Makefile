@@ -5,7 +5,7 @@ SHELL := bash
 
 GO ?= go
 PKG ?= ./...
-TOOL = $(GO) tool -modfile=tools.mod
+TOOL = $(GO) tool -modfile="$(CURDIR)/tools.mod"
 FUZZTIME ?= 10s
 BENCHTIME ?= 1s
 TIMEOUT ?= 20m
@@ -15,7 +15,6 @@ APT ?=
 # The nested modules; $(call in_each,COMMAND) runs a command in each of them.
 MODULES := $(shell sed '/^\#/d' scripts/modules)
 in_each = for module in $(MODULES); do (cd "$$module" && $(1)) || exit 1; done
-staticcheck_of_root = $(GO) tool -modfile="$(CURDIR)/tools.mod" staticcheck
 
 # Reasons to skip a test that are about the machine, and no fault.
 MACHINE = root (can )?(read|write)s? |running as root|runs only as |a file system of its own needs root
@@ -50,6 +49,7 @@ fuzz: ## each fuzz target for a while (FUZZTIME)
 
 lint: ## golangci-lint; its first build takes minutes
 	$(TOOL) golangci-lint run
+	$(call in_each,$(TOOL) golangci-lint run)
 
 fmt: ## gofumpt: lists what is not formatted
 	@test -z "$$($(TOOL) gofumpt -l . | tee /dev/stderr)"
@@ -79,7 +79,7 @@ fuzz-briefly:
 	scripts/fuzz 3s
 
 modules: ## vet, staticcheck and test the nested modules, their benchmarks once
-	$(call in_each,$(GO) vet ./... && $(staticcheck_of_root) ./... && $(GO) test -bench . -benchtime 1x -timeout $(TIMEOUT) ./...)
+	$(call in_each,$(GO) vet ./... && $(TOOL) staticcheck ./... && $(GO) test -bench . -benchtime 1x -timeout $(TIMEOUT) ./...)
 
 cover: ## coverage of the tests, as a total
 	$(GO) test -timeout $(TIMEOUT) -coverprofile cover.prof $(PKG)
