@@ -16,28 +16,32 @@ APT ?=
 MODULES := $(shell sed '/^\#/d' scripts/modules)
 in_each = for module in $(MODULES); do (cd "$$module" && $(1)) || exit 1; done
 
-# Reasons to skip a test that are about the machine, and no fault.
-MACHINE = root (can )?(read|write)s? |running as root|runs only as |a file system of its own needs root
+# Prints a summary. A skip is a failure unless its reason is one of these.
 REPORT = $(GO) run ./scripts/testreport
+NO_ROOT = ^a file system of its own needs root$$
+NO_SERVER = ^needs |$(NO_ROOT)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## every test that needs nothing but Go
-	@PENSTOCK_SERVICES=none $(GO) test -json $(TESTFLAGS) -timeout $(TIMEOUT) $(PKG) | $(REPORT) -allow-skip '^needs |$(MACHINE)'
+test: ## every test that needs nothing but Go (PKG, TESTFLAGS)
+	@PENSTOCK_SERVICES=none $(GO) test -json $(TESTFLAGS) -timeout $(TIMEOUT) $(PKG) | $(REPORT) -allow-skip '$(NO_SERVER)'
 
-# Two packages at a time, since each brings up servers of its own.
-test-servers: ## every test, with real servers, which it installs into .services first (APT=1: Debian packages too)
-	@if scripts/install-services $(if $(APT),--apt); then export PENSTOCK_REQUIRE_SERVICES=1; \
-	elif [ "$${PENSTOCK_REQUIRE_SERVICES-}" = 1 ]; then exit 1; fi; \
-	$(GO) test -json -p 2 $(TESTFLAGS) -timeout $(TIMEOUT) $(PKG) | $(REPORT) -allow-skip '^needs |$(MACHINE)'
+# With PENSTOCK_REQUIRE_SERVICES=1 no server may be missing. Two packages at a
+# time, since each brings up servers of its own.
+test-servers: ## every test, with real servers, which it installs into .services first (PKG, TESTFLAGS; APT=1: Debian packages too)
+	@reasons='$(NO_SERVER)'; \
+	if scripts/install-services $(if $(APT),--apt); then export PENSTOCK_REQUIRE_SERVICES=1; \
+	elif [ "$${PENSTOCK_REQUIRE_SERVICES-}" = 1 ] || [ "$${PENSTOCK_SERVICES-}" = none ]; then exit 1; fi; \
+	if [ "$${PENSTOCK_REQUIRE_SERVICES-}" = 1 ]; then reasons='$(NO_ROOT)'; fi; \
+	$(GO) test -json -p 2 $(TESTFLAGS) -timeout $(TIMEOUT) $(PKG) | $(REPORT) -allow-skip "$$reasons"
 
 check: fmt vet fix staticcheck tidy modules benchmarks fuzz-briefly race ## what must pass before a change goes in
 
 build: ## the command, as bin/ingest
 	$(GO) build -trimpath -o bin/ $(wildcard ./cmd/*)
 
-services: ## install the servers for tests into .services
+services: ## install the servers for tests into .services (APT=1: Debian packages too)
 	scripts/install-services $(if $(APT),--apt)
 
 bench: ## benchmarks (PKG, BENCHTIME)
@@ -52,7 +56,8 @@ lint: ## golangci-lint; its first build takes minutes
 	$(call in_each,$(TOOL) golangci-lint run)
 
 fmt: ## gofumpt: lists what is not formatted
-	@test -z "$$($(TOOL) gofumpt -l . | tee /dev/stderr)"
+	@unformatted=$$($(TOOL) gofumpt -l .); \
+	if [ -n "$$unformatted" ]; then printf 'not formatted by gofumpt:\n%s\n' "$$unformatted" >&2; exit 1; fi
 
 vet:
 	$(GO) vet $(PKG)
@@ -62,6 +67,7 @@ staticcheck:
 
 fix: ## go fix: shows what it would modernize
 	$(GO) fix -diff $(PKG)
+	$(call in_each,$(GO) fix -diff ./...)
 
 tidy: ## go mod tidy: shows what it would change
 	$(GO) mod tidy -diff
@@ -73,7 +79,7 @@ race: ## the tests of make test under the race detector, in random order
 # Those with real servers are skipped where there are none.
 benchmarks: ## every benchmark, once
 	@packages=$$(git grep -l '^func Benchmark' -- '*_test.go' $(MODULES:%=':!%') | xargs -n 1 dirname | sort -u | sed 's|^|./|'); \
-	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) $$packages | { grep -E '^(Benchmark|FAIL|---|panic)' || true; }
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) $$packages | { grep -vE '^(ok|PASS|goos:|goarch:|cpu:|\?) ?' || true; }
 
 fuzz-briefly:
 	scripts/fuzz 3s

@@ -279,8 +279,8 @@ func TestModuleHasNoReplace(t *testing.T) {
 	}
 }
 
-// What checks, tests and tidies the nested modules goes by the one list. In a
-// workspace -modfile does not work, so there is none.
+// What checks, tests and tidies the nested modules goes by the one list. There is
+// no go.work, since -modfile does not work in a workspace.
 func TestNestedModulesAreListed(t *testing.T) {
 	var found []string
 	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -296,7 +296,7 @@ func TestNestedModulesAreListed(t *testing.T) {
 		}
 		return nil
 	}))
-	assert.ElementsMatch(t, found, nestedModules(t), "scripts/modules")
+	assert.ElementsMatch(t, found, nestedModules(t), "scripts/modules must list each folder that has a go.mod, and no other")
 	for _, folder := range found {
 		text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
 		require.NoError(t, err)

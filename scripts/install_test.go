@@ -26,7 +26,7 @@ func newInstaller(t *testing.T) *installer {
 	}
 	i.program(t, "id", "echo 1000")
 	i.program(t, "sudo", `exec "$@"`)
-	i.program(t, "python3", "exit 1")
+	i.program(t, "python3", "exit 1") // it has no venv
 	i.program(t, "apt-cache", "exit 0")
 	i.program(t, "apt-get", "exit 0")
 	i.program(t, "sleep", "exit 0")
@@ -59,9 +59,8 @@ func (i *installer) run(t *testing.T, args ...string) (code int, said, calls str
 func TestInstallServicesSaysWhatIsMissing(t *testing.T) {
 	code, said, calls := newInstaller(t).run(t)
 	assert.Equal(t, 1, code)
-	assert.Contains(t, said, "about 1.1 GB")
-	assert.Contains(t, said, "missing: redis-server prometheus chromium poppler-utils pandoc html2text unrtf")
-	assert.Contains(t, said, "sudo apt-get install")
+	assert.Contains(t, said, "about 800 MB")
+	assert.Contains(t, said, "missing: redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv; on Debian: sudo apt-get install")
 	assert.NotContains(t, calls, "sudo", "nothing is done as root unless told")
 	assert.NotContains(t, calls, "apt-get -qq")
 }
@@ -71,7 +70,7 @@ func TestInstallServicesInstallsPackagesWhenTold(t *testing.T) {
 	assert.Equal(t, 1, code, "there is no Python")
 	assert.NotContains(t, said, "missing:")
 	assert.Contains(t, calls, "apt-get -qq update")
-	assert.Contains(t, calls, "apt-get -qq install -y --no-install-recommends redis-server prometheus")
+	assert.Contains(t, calls, "apt-get -qq install -y --no-install-recommends redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv")
 	assert.Contains(t, calls, "sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install")
 }
 
@@ -99,4 +98,24 @@ func TestInstallServicesSaysWhatAptSaid(t *testing.T) {
 	assert.Contains(t, said, "E: Unable to locate package unrtf")
 	assert.Contains(t, said, "apt-get could not install redis-server")
 	assert.NotContains(t, calls, "sleep")
+}
+
+func TestInstallServicesRefusesWhatMakesNoSense(t *testing.T) {
+	for _, row := range []struct {
+		arg, env, says string
+	}{
+		{"--nope", "", "there is no --nope"},
+		{"", "PENSTOCK_SERVICES=none", "PENSTOCK_SERVICES=none is for tests without servers"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "./install-services")
+		if row.arg != "" {
+			cmd.Args = append(cmd.Args, row.arg)
+		}
+		cmd.Env = []string{"PATH=" + newInstaller(t).bin, row.env}
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		assert.Equal(t, 64, exit.ExitCode())
+		assert.Contains(t, string(out), row.says)
+	}
 }

@@ -16,14 +16,20 @@ import (
 // report of the skipped tests can count by it.
 type missingError struct {
 	what string
+	by   string // what installs it
 	err  error
 }
 
 func (e *missingError) Error() string {
-	return fmt.Sprintf("needs %s, which make test-servers installs", e.what)
+	return fmt.Sprintf("needs %s, which %s installs", e.what, e.by)
 }
 
 func (e *missingError) Unwrap() error { return e.err }
+
+const (
+	byInstaller = "make test-servers"
+	byApt       = "make test-servers APT=1" // unless somebody else installs Debian's packages
+)
 
 // errNone is why a test that needs a server does not run where PENSTOCK_SERVICES
 // is "none".
@@ -41,8 +47,10 @@ func check(t testing.TB, err error) {
 	case err == nil:
 	case errors.As(err, &missing) && (none() || os.Getenv("PENSTOCK_REQUIRE_SERVICES") != "1"):
 		t.Skip(err)
+	case missing != nil:
+		t.Fatal(fmt.Errorf("%w: %w", err, missing.err))
 	default:
-		t.Fatal(err, errors.Unwrap(err))
+		t.Fatal(err)
 	}
 }
 
@@ -87,7 +95,9 @@ func Manuals(t testing.TB) string {
 // Airflow returns the path of Airflow's command.
 func Airflow(t testing.TB) string {
 	t.Helper()
-	return path(t, "Airflow", "airflow", "bin", "airflow")
+	path, err := inEnvironment("Airflow", "airflow", "airflow")
+	check(t, err)
+	return path
 }
 
 func path(t testing.TB, what string, below ...string) string {
@@ -98,13 +108,14 @@ func path(t testing.TB, what string, below ...string) string {
 }
 
 // Folder returns the absolute path of the folder with the servers, which need
-// not exist.
+// not exist. PENSTOCK_SERVICES may be relative to the root of the module.
 func Folder() (string, error) {
-	if folder := os.Getenv("PENSTOCK_SERVICES"); folder != "" {
-		return filepath.Abs(folder)
+	folder := cmp.Or(os.Getenv("PENSTOCK_SERVICES"), ".services")
+	if filepath.IsAbs(folder) {
+		return folder, nil
 	}
 	root, err := moduleRoot()
-	return filepath.Join(root, ".services"), err
+	return filepath.Join(root, folder), err
 }
 
 // moduleRoot is the nearest folder above the working directory, which is a
@@ -132,7 +143,7 @@ func exists(path string) bool {
 // installed returns the path of something below the folder with the servers.
 func installed(what string, below ...string) (string, error) {
 	if none() {
-		return "", &missingError{what, errNone}
+		return "", &missingError{what, byInstaller, errNone}
 	}
 	folder, err := Folder()
 	if err != nil {
@@ -140,18 +151,25 @@ func installed(what string, below ...string) (string, error) {
 	}
 	path := filepath.Join(append([]string{folder}, below...)...)
 	if _, err := os.Stat(path); err != nil {
-		return "", &missingError{what, err}
+		return "", &missingError{what, byInstaller, err}
 	}
 	return path, nil
 }
 
+// inEnvironment returns the path of a program of a Python environment that is
+// complete: its stamp is written last.
+func inEnvironment(what, environment, program string) (string, error) {
+	stamp, err := installed(what, environment, "installed")
+	return filepath.Join(filepath.Dir(stamp), "bin", program), err
+}
+
 func program(name string) (string, error) {
 	if none() {
-		return "", &missingError{name, errNone}
+		return "", &missingError{name, byApt, errNone}
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", &missingError{name, err}
+		return "", &missingError{name, byApt, err}
 	}
 	return path, nil
 }

@@ -47,7 +47,7 @@ var (
 )
 
 func milvusSpec() (Spec, error) {
-	python, err := installed("Milvus", "venv", "bin", "python")
+	python, err := inEnvironment("Milvus", "venv", "python")
 	if err != nil {
 		return Spec{}, err
 	}
@@ -65,7 +65,7 @@ func milvusSpec() (Spec, error) {
 }
 
 func seaweedSpec() (Spec, error) {
-	weed, err := installed("SeaweedFS", "venv", "bin", "weed")
+	weed, err := inEnvironment("SeaweedFS", "venv", "weed")
 	return Spec{
 		Name: "seaweedfs", Ports: len(seaweedPorts),
 		Command: func(dir string, ports []int) *exec.Cmd {
@@ -73,12 +73,14 @@ func seaweedSpec() (Spec, error) {
 			args := []string{
 				"mini", "-dir=" + dir, "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-bucket=" + s3.Bucket,
 				"-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
+				"-s3.localSocket=" + filepath.Join(dir, "s3.sock"),
 			}
 			for i, name := range seaweedPorts {
 				args = append(args, fmt.Sprintf("-%s=%d", name, ports[i]))
 			}
 			cmd := exec.Command(weed, args...)
-			cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+s3.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3.SecretKey)
+			cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+s3.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3.SecretKey,
+				"TMPDIR="+dir) // for its logs and sockets
 			return cmd
 		},
 		Ready: seaweedReady,
@@ -123,7 +125,7 @@ func (s S3) send(ctx context.Context, method, path string) error {
 }
 
 func llamaSpec() (Spec, error) {
-	python, err := installed("llama.cpp", "venv", "bin", "python")
+	python, err := inEnvironment("llama.cpp", "venv", "python")
 	return Spec{
 		Name: "llama", Ports: 1,
 		Command: func(_ string, ports []int) *exec.Cmd {

@@ -39,7 +39,7 @@ func run(args []string, in io.Reader, out io.Writer) int {
 		fmt.Fprintln(out, err)
 		return 2
 	}
-	r := report{out: out, allow: reason, said: make(map[string]*strings.Builder), skips: make(map[string]int)}
+	r := report{out: out, allow: reason, said: make(map[string]*strings.Builder), failures: make(map[string]bool), skips: make(map[string]int)}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
@@ -50,8 +50,8 @@ func run(args []string, in io.Reader, out io.Writer) int {
 
 // event is one line of go test -json; see go doc test2json.
 type event struct {
-	Action, Package, ImportPath, Test, Output string
-	Elapsed                                   float64
+	Action, Package, ImportPath, Test, Output, FailedBuild string
+	Elapsed                                                float64
 }
 
 type report struct {
@@ -59,8 +59,10 @@ type report struct {
 	allow                   *regexp.Regexp
 	said                    map[string]*strings.Builder // output by package and test
 	passed, failed, skipped int
-	skips                   map[string]int // by reason
-	unwanted                int            // skips without a good reason
+	unfinished              int
+	failures                map[string]bool // packages in which a failure was counted
+	skips                   map[string]int  // by reason
+	unwanted                int             // skips without a good reason
 }
 
 func (r *report) line(text []byte) {
@@ -77,7 +79,7 @@ func (r *report) line(text []byte) {
 		r.ended(e, key)
 	case "build-fail":
 		r.failed++
-		fmt.Fprintf(r.out, "%s", r.take(key))
+		fmt.Fprint(r.out, r.take(key))
 	}
 }
 
@@ -105,19 +107,23 @@ func (r *report) ended(e event, key string) {
 		r.passed++
 	case e.Action == "fail":
 		r.failed++
+		r.failures[e.Package] = true
 		fmt.Fprintf(r.out, "FAIL %s\n%s", key, said)
 	default:
 		r.skippedTest(key, said)
 	}
 }
 
-// packageEnded counts a package that failed without a failed test, such as one
-// that ran out of time or crashed, as a failure of its own.
+// packageEnded counts a package that failed without a failed test or build, such
+// as one that ran out of time or crashed, as a failure of its own.
 func (r *report) packageEnded(e event, said string) {
 	fmt.Fprintf(r.out, "%-4s %s %.1fs\n", e.Action, e.Package, e.Elapsed)
-	if e.Action == "fail" {
-		r.failed = max(r.failed, 1)
-		fmt.Fprint(r.out, said)
+	if e.Action != "fail" {
+		return
+	}
+	fmt.Fprint(r.out, said)
+	if !r.failures[e.Package] && e.FailedBuild == "" {
+		r.failed++
 	}
 }
 
@@ -149,16 +155,17 @@ func (r *report) close(err error) int {
 	if err != nil {
 		fmt.Fprintln(r.out, "testreport:", err)
 	}
-	for key, rest := range r.said { // of tests that never ended
+	for _, key := range slices.Sorted(maps.Keys(r.said)) { // of tests that never ended
 		if !strings.HasSuffix(key, " ") {
-			fmt.Fprintf(r.out, "UNFINISHED %s\n%s", key, rest)
+			r.unfinished++
+			fmt.Fprintf(r.out, "UNFINISHED %s\n%s", key, r.said[key])
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(r.skips)) {
 		fmt.Fprintf(r.out, "skipped %3d: %s\n", r.skips[reason], reason)
 	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
-	if err != nil || r.failed > 0 || r.unwanted > 0 || r.passed == 0 {
+	if err != nil || r.failed+r.unwanted+r.unfinished > 0 || r.passed == 0 {
 		return 1
 	}
 	return 0
