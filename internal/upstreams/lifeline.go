@@ -8,25 +8,25 @@ import (
 
 // reaper reads process groups from a pipe. The pipe ends with the process that
 // holds the other end, however that process ends, and then the last group named
-// is killed and the folder removed.
+// is killed and its files removed.
 const reaper = `
 while read -r line; do group=$line; done
 [ -z "$group" ] || kill -s KILL -- "-$group" 2>/dev/null
-rm -rf -- "$0" || { sleep 1; rm -rf -- "$0"; }`
+rm -rf -- "$@" || { sleep 1; rm -rf -- "$@"; }`
 
-// lifeline ties a server and its folder to the life of this process.
+// lifeline ties a server and its files to the life of this process.
 type lifeline struct {
 	pipe *os.File
 	pid  int // of the reaper
 }
 
-func newLifeline(dir string) (*lifeline, error) {
+func newLifeline(files ...string) (*lifeline, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer read.Close()
-	cmd := exec.Command("sh", "-c", reaper, dir)
+	cmd := exec.Command("sh", append([]string{"-c", reaper, "reaper"}, files...)...)
 	cmd.Stdin, cmd.SysProcAttr = read, ownGroup()
 	if err := cmd.Start(); err != nil {
 		return nil, err

@@ -35,6 +35,9 @@ type Spec struct {
 	Command func(dir string, ports []int) *exec.Cmd
 	// Ready makes one real request and returns nil once it was served.
 	Ready func(ctx context.Context, addr string) error
+	// Litter names the files that a killed server leaves outside its folder. It
+	// may be nil.
+	Litter func(ports []int) []string
 }
 
 // Process is a server that a test may take down and bring back. Its methods end
@@ -91,7 +94,11 @@ func launchOnce(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	life, err := newLifeline(dir)
+	files := []string{dir}
+	if spec.Litter != nil {
+		files = append(files, spec.Litter(ports)...)
+	}
+	life, err := newLifeline(files...)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -1,6 +1,10 @@
 package upstreams
 
 import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,4 +35,22 @@ func TestSharedServerThatCrashedIsReplaced(t *testing.T) {
 	t.Cleanup(second.end)
 	assert.NotSame(t, first, second)
 	assert.False(t, second.crashed())
+}
+
+// A killed server cannot clean up.
+func TestKilledServerLeavesNothing(t *testing.T) {
+	litter := filepath.Join(t.TempDir(), "socket")
+	p, err := launch(t.Context(), Spec{
+		Name: "messy", Ports: 1,
+		Command: func(string, []int) *exec.Cmd { return exec.Command("sh", "-c", "touch '"+litter+"'; sleep 1000") },
+		Ready: func(context.Context, string) error {
+			_, err := os.Stat(litter)
+			return err
+		},
+		Litter: func([]int) []string { return []string{litter} },
+	})
+	require.NoError(t, err)
+	p.end()
+	assert.NoFileExists(t, litter)
+	assert.NoDirExists(t, p.Dir)
 }

@@ -73,17 +73,25 @@ func seaweedSpec() (Spec, error) {
 			args := []string{
 				"mini", "-dir=" + dir, "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-bucket=" + s3.Bucket,
 				"-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
-				"-s3.localSocket=" + filepath.Join(dir, "s3.sock"),
+				"-s3.localSocket=" + filepath.Join(dir, "s3.sock"), "-filer.localSocket=" + filepath.Join(dir, "filer.sock"),
 			}
 			for i, name := range seaweedPorts {
 				args = append(args, fmt.Sprintf("-%s=%d", name, ports[i]))
 			}
 			cmd := exec.Command(weed, args...)
 			cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+s3.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3.SecretKey,
-				"TMPDIR="+dir) // for its logs and sockets
+				"TMPDIR="+dir) // for its logs
 			return cmd
 		},
 		Ready: seaweedReady,
+		Litter: func(ports []int) (sockets []string) {
+			for i, name := range seaweedPorts {
+				if part, ok := strings.CutSuffix(name, ".port.grpc"); ok {
+					sockets = append(sockets, fmt.Sprintf("/tmp/seaweedfs-%s-grpc-%d.sock", part, ports[i]))
+				}
+			}
+			return sockets
+		},
 	}, err
 }
 
