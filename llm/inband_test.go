@@ -150,7 +150,14 @@ func TestFailureInTheMiddleOfAStreamIsNoSuccess(t *testing.T) {
 }
 
 func readWith(g llm.Guard, c llm.ChatStreamClient) (string, error) {
-	stream, err := g.CreateChatCompletionStream(context.Background(), c, ask("x"))
+	return readAnswers(g, c, 0)
+}
+
+// readAnswers asks for n answers, 0 being the server's own number.
+func readAnswers(g llm.Guard, c llm.ChatStreamClient, n int) (string, error) {
+	request := ask("x")
+	request.N = n
+	stream, err := g.CreateChatCompletionStream(context.Background(), c, request)
 	if err != nil {
 		return "", err
 	}
@@ -228,9 +235,23 @@ func TestChoiceWithoutItsEndIsNotWhole(t *testing.T) {
 		part(0, "a", "", "") + part(1, "b", "", "") + part(0, "", "stop", "") + done: resilience.Failure,
 	} {
 		guard := newGuard(resilience.Config{})
-		_, err := readWith(guard, newClient(t, llm.Config{BaseURL: saying(t, eventStream, body)}))
+		_, err := readAnswers(guard, newClient(t, llm.Config{BaseURL: saying(t, eventStream, body)}), 2)
 		assert.Equal(t, want == resilience.Success, err == nil, "%s: %v", body, err)
 		assertOutcome(t, guard, want)
+	}
+}
+
+// TGI 1.4 counts the tokens in the index of the choice, and only the last has a finish reason: no answer was whole.
+func TestTokensCountedAsChoicesAreOneAnswer(t *testing.T) {
+	for n := range 2 {
+		for last, want := range map[string]resilience.Outcome{"stop": resilience.Success, "": resilience.Failure} {
+			guard := newGuard(resilience.Config{})
+			url := saying(t, eventStream, part(1, "a", "", "")+part(2, "b", "", "")+part(3, "c", last, "")+done)
+			text, err := readAnswers(guard, newClient(t, llm.Config{BaseURL: url}), n)
+			assert.Equal(t, want == resilience.Success, err == nil, "%d %q: %v", n, last, err)
+			assert.Equal(t, "abc", text)
+			assertOutcome(t, guard, want)
+		}
 	}
 }
 

@@ -32,10 +32,11 @@ type ChatCompletionStream struct {
 	busy   atomic.Bool
 	stop   func() bool // the watch over caller
 
-	chunks int
-	ended  map[int]bool // for each choice that was seen, whether it has its finish reason
-	end    error        // sticky; what every later Recv returns
-	settle sync.Once
+	chunks  int
+	several bool         // choices were asked for
+	ended   map[int]bool // for each choice that was seen, whether it has its finish reason
+	end     error        // sticky; what every later Recv returns
+	settle  sync.Once
 }
 
 // CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's own; a refused call returns
@@ -43,7 +44,7 @@ type ChatCompletionStream struct {
 // call's slot comes back even if nobody does.
 func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
 	b := g.breaker()
-	s := &ChatCompletionStream{ended: map[int]bool{}}
+	s := &ChatCompletionStream{ended: map[int]bool{}, several: request.N > 1}
 	s.caller, s.span = trace.Start(ctx, b, "chat "+request.Model, chatOperation(&request).attrs...)
 	permit, err := b.Allow(s.caller)
 	if err != nil {
@@ -86,9 +87,10 @@ func (s *ChatCompletionStream) rest() {
 	}
 }
 
-// Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before each choice has its
-// finish reason is a *[ContractError], although the SDK takes it for a whole one, and so is one in which the server says
-// that it has failed; what came before is handed over first. After an error every call returns it.
+// Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before its finish reason
+// (before that of each choice, where N asks for several) is a *[ContractError], although the SDK takes it for a whole
+// one, and so is one in which the server says that it has failed; what came before is handed over first. After an error
+// every call returns it.
 func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, error) {
 	_, chunk, err := s.next()
 	return chunk, err
@@ -164,14 +166,14 @@ func hasText(chunk *openai.ChatCompletionStreamResponse) bool {
 	return false
 }
 
-// whole is true once every choice has come to its end.
+// whole is true once the answer has come to its end, or each of several. The index alone does not say that there are
+// several: TGI counts tokens in it.
 func (s *ChatCompletionStream) whole() bool {
+	some, all := false, true
 	for _, ended := range s.ended {
-		if !ended {
-			return false
-		}
+		some, all = some || ended, all && ended
 	}
-	return len(s.ended) > 0
+	return some && (all || !s.several)
 }
 
 func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) {
