@@ -15,21 +15,27 @@ import (
 // A server that fails after it has said 200 can only say so in the answer: with an error at its top, in a choice, in a
 // delta, or with a finish reason that is no end. The SDK drops all of these but the reason.
 
-// failed are the finish reasons of an answer that its server gave up: OpenRouter and Mistral say error, vLLM and SGLang
-// abort, Zhipu and DeepSeek the others. length and content_filter are ends.
-var failed = []string{"error", "abort", "network_error", "insufficient_system_resource"}
+// failed are the finish reasons of an answer that its server gave up, beside those that begin with error or abort:
+// OpenRouter and Mistral say error, vLLM and SGLang abort, Cohere ERROR_TOXIC, Zhipu and DeepSeek the first two, Gemini
+// the last. Whatever else is said is an end, such as length and content_filter.
+var failed = []string{
+	"network_error", "insufficient_system_resource", "server_error", "internal_error", "timeout", "failed", "cancelled", "canceled",
+	"malformed_function_call",
+}
 
 // reasonOf is the failure that a finish reason stands for, or nil.
 func reasonOf(operation string, reason openai.FinishReason) error {
-	if !slices.Contains(failed, strings.ToLower(string(reason))) {
+	word := strings.ToLower(strings.TrimSpace(string(reason)))
+	if !strings.HasPrefix(word, "error") && !strings.HasPrefix(word, "abort") && !slices.Contains(failed, word) {
 		return nil
 	}
-	return inBand(operation, &openai.APIError{Code: string(reason), Message: fmt.Sprintf("finish reason %q", reason)})
+	return inBand(operation, &openai.APIError{Code: word, Message: fmt.Sprintf("finish reason %q", word)})
 }
 
 // said is where an answer, or a chunk of one, can hold an error.
 type said struct {
 	Object  string          `json:"object"`
+	Type    string          `json:"type"`
 	Error   json.RawMessage `json:"error"`
 	Choices []struct {
 		Error   json.RawMessage `json:"error"`
@@ -44,13 +50,13 @@ type holder struct {
 
 // errorIn finds the first error in the JSON of an answer or a chunk, or gives nil.
 func errorIn(operation string, text []byte) error {
-	if !bytes.Contains(text, []byte(`"error"`)) {
+	if !mayHoldError(text) {
 		return nil
 	}
 	var s said
 	_ = json.Unmarshal(text, &s) // what does not fit is the SDK's to refuse
 	errs := []json.RawMessage{s.Error}
-	if s.Object == "error" {
+	if s.Object == "error" || s.Type == "error" {
 		errs = append(errs, text)
 	}
 	for _, c := range s.Choices {
@@ -62,6 +68,23 @@ func errorIn(operation string, text []byte) error {
 		}
 	}
 	return nil
+}
+
+const spaces = " \t\r\n" // of JSON
+
+// mayHoldError is a cheap look: many servers send a field named error with every chunk, which is null.
+func mayHoldError(text []byte) bool {
+	for {
+		_, rest, found := bytes.Cut(text, []byte(`"error"`))
+		if !found {
+			return false
+		}
+		value, isName := bytes.CutPrefix(bytes.TrimLeft(rest, spaces), []byte(":"))
+		if !isName || !bytes.HasPrefix(bytes.TrimLeft(value, spaces), []byte("null")) {
+			return true
+		}
+		text = rest
+	}
 }
 
 // inBand is the error for what a server says in its answer. Where it names a status, that is what Classify goes by.
@@ -86,7 +109,10 @@ func readError(text json.RawMessage) *openai.APIError {
 	if json.Unmarshal(text, &v) != nil || empty(v) {
 		return nil
 	}
-	fields, _ := v.(map[string]any)
+	fields, ok := v.(map[string]any)
+	if ok && fine(fields) {
+		return nil
+	}
 	for _, name := range []string{"code", "status_code", "status"} {
 		if c := fields[name]; !empty(c) {
 			return &openai.APIError{Code: c, Message: wordsOf(v, text), Type: word(fields["type"])}
@@ -109,6 +135,29 @@ func empty(v any) bool {
 		return true
 	}
 	return v == nil || v == false || v == "" || v == 0.0
+}
+
+// fine holds for an error that says that there is none: its codes are 0 or 2xx, and its words, if any, of success. A
+// code of 0 alone is no proof, since it is also what a server sends that has set none.
+func fine(fields map[string]any) bool {
+	for _, v := range fields {
+		if !empty(v) && !success(v) {
+			return false
+		}
+	}
+	return true
+}
+
+func success(v any) bool {
+	switch v := v.(type) {
+	case float64:
+		return v >= http.StatusOK && v < http.StatusMultipleChoices
+	case string:
+		v = strings.ToLower(strings.Trim(v, " .!"))
+		n, err := strconv.Atoi(v)
+		return slices.Contains([]string{"ok", "success", "succeeded", "successful"}, v) || err == nil && (n == 0 || success(float64(n)))
+	}
+	return false
 }
 
 // wordsOf is the message of an error, or all of it where it has none.

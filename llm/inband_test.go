@@ -349,11 +349,45 @@ func TestErrorNullBesideAnAnswerIsASuccess(t *testing.T) {
 	}
 }
 
+// Some servers send an error with every answer, which says that there was none.
+func TestErrorThatSaysSuccessIsNone(t *testing.T) {
+	for said, ok := range map[string]bool{
+		`{"code":0,"message":"success"}`:                      true,
+		`{"code":0,"message":"OK","type":"","param":null}`:    true,
+		`{"code":"0","message":" Success. "}`:                 true,
+		`{"code":200,"message":"success"}`:                    true,
+		`{"code":"200","message":""}`:                         true,
+		`{"status":204}`:                                      true,
+		`{"code":0,"message":"out of memory"}`:                false,
+		`{"code":200,"message":"out of memory"}`:              false,
+		`{"code":0,"type":"server_error"}`:                    false,
+		`{"code":300,"message":"success"}`:                    false,
+		`{"code":199}`:                                        false,
+		`{"code":500,"message":"success"}`:                    false,
+		`{"code":500,"status":200}`:                           false,
+		`{"message":"success","reason":{"message":"broken"}}`: false,
+		`"success"`: false,
+	} {
+		for i, body := range []string{
+			`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"error":` + said + `}`,
+			`data: {"error":` + said + `,"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` + "\n\n" + done,
+		} {
+			guard := newGuard(resilience.Config{})
+			err := operations(guard, newClient(t, llm.Config{BaseURL: saying(t, "application/json", body)}))[i].do(t.Context())
+			assert.Equal(t, ok, err == nil, "%s: %v", body, err)
+		}
+	}
+}
+
 // Of an answer of its own, a client of another make shows the finish reasons.
 func TestFinishReasonOfAFailureIsSeenWithEveryClient(t *testing.T) {
 	for reason, ok := range map[string]bool{
 		"stop": true, "length": true, "content_filter": true, "tool_calls": true, "function_call": true, "eos": true, "": true,
+		"STOP": true, "end_turn": true, "max_tokens": true, "SAFETY": true, "eos_token": true, "tool_error": true,
 		"error": false, "Error": false, "abort": false, "network_error": false, "insufficient_system_resource": false,
+		" error\\t": false, "error_toxic": false, "ERROR_TOXIC": false, "aborted": false, "timeout": false, "Timeout": false,
+		"failed": false, "cancelled": false, "canceled": false, "server_error": false, "internal_error": false,
+		"MALFORMED_FUNCTION_CALL": false,
 	} {
 		body := `{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"message":{"content":"b"},"finish_reason":"` + reason + `"}]}`
 		url := saying(t, "application/json", body)
