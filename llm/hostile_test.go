@@ -277,3 +277,26 @@ func TestErrorThatBreaksOff(t *testing.T) {
 	_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: url, APIKey: "sk-of-this-test"}))
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
+
+// An answer was waited for to the end of its response, and cost the whole Timeout where a server does not end it.
+func TestAnswerWithoutAnEndOfItsResponseIsRead(t *testing.T) {
+	for i, body := range []string{
+		0: `{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}`,
+		2: `{"data":[{"index":0,"embedding":[1,0]},{"index":1,"embedding":[0,1]}]}`,
+		3: `{"data":[{"id":"m"}]}`,
+	} {
+		for text, ok := range map[string]bool{body: true, `{"error":{"message":"gone"}}`: false} {
+			if body == "" {
+				continue // of a stream
+			}
+			url := rawServer(t, func(w io.Writer) {
+				_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+text)
+				_, _ = io.Copy(io.Discard, w.(io.Reader))
+			})
+			started := time.Now()
+			err := operations(newGuard(resilience.Config{}), newClient(t, llm.Config{BaseURL: url, Timeout: 30 * time.Second}))[i].do(t.Context())
+			assert.Equal(t, ok, err == nil, "%s: %v", text, err)
+			assert.Less(t, time.Since(started), 30*time.Second, "the whole timeout")
+		}
+	}
+}

@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -63,11 +64,11 @@ func seen(r *http.Request, status int, b io.ReadCloser) io.ReadCloser {
 	operation, key := operationOf(r.Context()), sentKey(r)
 	switch {
 	case status >= http.StatusBadRequest:
-		return &whole{ReadCloser: b, see: func(text []byte) ([]byte, error) { return mask(text, key), nil }}
+		return &whole{ReadCloser: b, read: io.ReadAll, see: func(text []byte) ([]byte, error) { return mask(text, key), nil }}
 	case operation == opChatStream:
 		return newEvents(b, key)
 	case operation != "":
-		return &whole{ReadCloser: b, see: func(text []byte) ([]byte, error) {
+		return &whole{ReadCloser: b, read: readValue, see: func(text []byte) ([]byte, error) {
 			if errorIn(operation, text) == nil {
 				return text, nil
 			}
@@ -89,6 +90,7 @@ func sentKey(r *http.Request) string {
 // are logged; an error in an answer has the place of the answer.
 type whole struct {
 	io.ReadCloser
+	read func(io.Reader) ([]byte, error)
 	see  func([]byte) ([]byte, error)
 	text *bytes.Reader // nil until something is read
 	err  error         // after it
@@ -96,7 +98,7 @@ type whole struct {
 
 func (w *whole) Read(p []byte) (int, error) {
 	if w.text == nil {
-		text, err := io.ReadAll(w.ReadCloser)
+		text, err := w.read(w.ReadCloser)
 		text, w.err = w.see(text)
 		w.err = first(w.err, err)
 		w.text = bytes.NewReader(text)
@@ -105,6 +107,15 @@ func (w *whole) Read(p []byte) (int, error) {
 		return 0, w.err
 	}
 	return w.text.Read(p)
+}
+
+// readValue reads one JSON value, as the SDK does: some servers send their answer and do not end the response.
+func readValue(r io.Reader) ([]byte, error) {
+	var value json.RawMessage
+	if err := json.NewDecoder(r).Decode(&value); err != nil {
+		return nil, err
+	}
+	return value, io.EOF
 }
 
 func (t *transport) base(r *http.Request) *http.Transport {
