@@ -29,7 +29,7 @@ type Config struct {
 	// Timeout bounds a call from its start to the last byte of its answer. Default 2 min. Of a stream it bounds the
 	// time to the headers.
 	Timeout time.Duration
-	// StreamIdleTimeout bounds the silence between two reads of a stream. Default 1 min.
+	// StreamIdleTimeout bounds the silence between two reads of a stream; a comment breaks it. Default 1 min.
 	StreamIdleTimeout time.Duration
 	// MaxResponseBytes bounds an answer, decompressed, and a stream as a whole. Default 64 MiB.
 	MaxResponseBytes int64

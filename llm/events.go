@@ -7,17 +7,23 @@ import (
 	"io"
 )
 
-// events is the body of a stream in which every error is a chunk. The SDK's reader takes `{"error":null,` for an error
-// and loses the chunk, cannot read an error with a comment or an event line before it, hands on what an error event
-// says as if it were a chunk, and passes over fields named error and a last line without an end.
+// events is the body of a stream in which every error is a chunk, and nearly every line one. The SDK's reader takes
+// `{"error":null,` for an error and loses the chunk, cannot read an error with a comment or an event line before it,
+// hands on what an error event says as if it were a chunk, passes over fields named error, a first line with a byte
+// order mark and a last one without an end, and gives up after 300 lines without data.
 type events struct {
 	io.ReadCloser // closes the body
 	lines         *bufio.Reader
 	key           string // that was sent
 
+	begun   bool   // past the first line
 	failing bool   // the event is named error
-	left    []byte // of the line
-	err     error  // after it
+	said    bool   // and its failure is passed on
+	held    []byte // data of the event that is no chunk of an answer, since the event's name may follow
+	loose   []byte // lines that are no event: an error may be printed over several
+	out     []byte // what becomes of the line
+	left    []byte // of out
+	err     error  // after the line
 }
 
 func newEvents(body io.ReadCloser, key string) *events {
@@ -27,9 +33,12 @@ func newEvents(body io.ReadCloser, key string) *events {
 // Read gives whole lines, so that none is changed in its middle.
 func (e *events) Read(p []byte) (int, error) {
 	for len(e.left) == 0 && e.err == nil {
-		var line []byte
-		line, e.err = e.lines.ReadBytes('\n')
-		e.left = e.rewrite(line)
+		e.out = e.out[:0]
+		e.rewrite(e.line())
+		if e.err != nil {
+			e.end()
+		}
+		e.left = e.out
 	}
 	if len(e.left) == 0 {
 		return 0, e.err
@@ -39,49 +48,134 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (e *events) rewrite(line []byte) []byte {
+// line is the next one, until the one after it is read.
+func (e *events) line() []byte {
+	line, err := e.lines.ReadSlice('\n')
+	if err == bufio.ErrBufferFull { //nolint:errorlint // the very value
+		var rest []byte
+		line = bytes.Clone(line)
+		rest, err = e.lines.ReadBytes('\n')
+		line = append(line, rest...)
+	}
+	e.err = err
+	if !e.begun {
+		e.begun, line = true, bytes.TrimPrefix(line, []byte("\ufeff"))
+	}
+	return line
+}
+
+func (e *events) rewrite(line []byte) {
 	text := bytes.TrimSpace(line)
 	name, value, _ := bytes.Cut(text, []byte(":"))
 	value = bytes.TrimSpace(value)
 	switch {
 	case len(text) == 0:
-		e.failing = false
+		e.dispatch()
+	case text[0] == ':', string(name) == "id", string(name) == "retry":
 	case string(name) == "event":
-		e.failing = string(value) == "error"
+		e.failing, e.said = bytes.EqualFold(value, []byte("error")), false
+	case string(name) == "data":
+		e.data(value)
 	case string(name) == "error":
-		return e.failure(value)
+		e.failure(value)
 	case text[0] == '{' && errorIn(opChatStream, text) != nil: // no stream, but an error instead of one
-		return e.failure(text)
-	case string(name) != "data":
-		return mask(line, e.key)
-	case string(value) == "[DONE]":
-		return []byte("data: [DONE]\n")
-	case e.failing || errorIn(opChatStream, value) != nil:
-		return e.failure(value)
-	case bytes.HasPrefix(value, []byte(`{"error":`)):
-		return chunk(value)
-	case e.err == io.EOF: //nolint:errorlint // a line that a broken connection cut off has no end
-		return append(line, '\n')
+		e.failure(text)
+	default:
+		e.release()
+		e.stray(text)
+		e.out = append(e.out, mask(line, e.key)...)
 	}
-	return line
+}
+
+// data is a line of it. By the standard there is no event without any.
+func (e *events) data(value []byte) {
+	if len(value) == 0 {
+		return
+	}
+	e.release()
+	e.spread()
+	switch {
+	case string(value) == "[DONE]", e.cutOff() && bytes.HasPrefix([]byte("[DONE]"), value):
+		e.said = true
+		e.out = append(e.out, "data: [DONE]\n"...)
+	case e.failing || errorIn(opChatStream, value) != nil:
+		e.failure(value)
+	case e.err != nil && e.err != io.EOF: //nolint:errorlint // half a line, of which the error says enough
+	case !bytes.Contains(value, []byte(`"choices"`)):
+		e.held = append(e.held, value...)
+	default:
+		e.chunk(value)
+	}
+}
+
+// cutOff is true of a last line without an end, whether or not the body knows that there should have been one.
+func (e *events) cutOff() bool { return e.err == io.EOF || e.err == io.ErrUnexpectedEOF } //nolint:errorlint // the very values
+
+// dispatch is the end of an event. One that is named error is a failure without any data too, although the standard
+// passes over it.
+func (e *events) dispatch() {
+	e.release()
+	if e.failing && !e.said {
+		e.failure(nil)
+	}
+	e.failing, e.said = false, false
+}
+
+func (e *events) end() {
+	if e.err == io.EOF { //nolint:errorlint // what comes before a broken connection is no whole event
+		e.spread()
+		e.dispatch()
+	}
+}
+
+// release passes on what was held back.
+func (e *events) release() {
+	switch {
+	case len(e.held) == 0:
+		return
+	case e.failing:
+		e.failure(e.held)
+	default:
+		e.chunk(e.held)
+	}
+	e.held = e.held[:0]
+}
+
+// stray keeps a line of what may be JSON.
+func (e *events) stray(text []byte) {
+	if len(e.loose) > 0 || text[0] == '{' {
+		e.loose = append(append(e.loose, text...), '\n')
+	}
+}
+
+// spread looks for an error in the lines that were no event.
+func (e *events) spread() {
+	if len(e.loose) > 0 && errorIn(opChatStream, e.loose) != nil {
+		e.failure(e.loose)
+	}
+	e.loose = e.loose[:0]
 }
 
 // failure is a chunk that errorIn finds an error in.
-func (e *events) failure(text []byte) []byte {
+func (e *events) failure(text []byte) {
+	e.said = true
 	text = mask(text, e.key)
 	switch {
 	case errorIn(opChatStream, text) != nil:
-		return chunk(text)
+		e.chunk(bytes.ReplaceAll(text, []byte("\n"), []byte(" ")))
+		return
 	case readError(text) == nil: // no JSON, or nothing said in it
 		text, _ = json.Marshal(first(string(text), "no words"))
 	}
-	return chunk(append(append([]byte(`{"error":`), text...), '}'))
+	e.chunk(append(append([]byte(`{"error":`), text...), '}'))
 }
 
 // chunk is a line that the SDK does not take for an error: it goes by how the line begins.
-func chunk(text []byte) []byte {
+func (e *events) chunk(text []byte) {
+	e.out = append(e.out, "data: "...)
 	if rest, ok := bytes.CutPrefix(text, []byte(`{"error":`)); ok {
-		text = append([]byte(`{ "error":`), rest...)
+		e.out = append(e.out, `{ "error":`...)
+		text = rest
 	}
-	return append(append([]byte("data: "), text...), '\n')
+	e.out = append(append(e.out, text...), '\n')
 }

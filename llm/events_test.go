@@ -2,11 +2,98 @@ package llm
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 )
+
+// passed is what comes of a stream without errors: what has data, and what is no event.
+func passed(stream string) string {
+	var all strings.Builder
+	for line := range strings.Lines(strings.TrimPrefix(stream, "\ufeff")) {
+		text := strings.TrimSpace(line)
+		name, value, _ := strings.Cut(text, ":")
+		value = strings.TrimSpace(value)
+		switch {
+		case text == "", text[0] == ':', name == "id", name == "event", name == "retry", name == "data" && value == "":
+		case name == "data" && !strings.HasSuffix(line, "\n") && strings.HasPrefix("[DONE]", value):
+			all.WriteString("data: [DONE]\n")
+		case name == "data":
+			all.WriteString("data: " + value + "\n")
+		default:
+			all.WriteString(line)
+		}
+	}
+	return all.String()
+}
+
+// slow is a server that says a comment every 40 seconds, and at last a chunk. After that it is silent.
+type slow struct {
+	ctx  context.Context
+	said int
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	pause, text := 40*time.Second, ": PROCESSING\n\n"
+	switch s.said++; s.said {
+	case 100:
+		text = `data: {"choices":[]}` + "\n\n"
+	case 101:
+		pause = time.Hour
+	}
+	select {
+	case <-time.After(pause):
+		return copy(p, text), nil
+	case <-s.ctx.Done():
+		return 0, s.ctx.Err()
+	}
+}
+
+func (*slow) Close() error { return nil }
+
+// A comment hands nothing on; that is no silence.
+func TestCommentsAreNoSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		timer := time.NewTimer(time.Hour)
+		e := newEvents(&body{inner: &slow{ctx: ctx}, ctx: ctx, cancel: cancel, timer: timer, idle: time.Minute, left: 1 << 20}, "")
+		started := time.Now()
+		p := make([]byte, 100)
+		n, err := e.Read(p)
+		if err != nil || string(p[:n]) != `data: {"choices":[]}`+"\n" {
+			t.Fatal(string(p[:n]), err)
+		}
+		if waited := time.Since(started); waited != 100*40*time.Second {
+			t.Fatal(waited)
+		}
+		_, err = e.Read(p)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(started) != 100*40*time.Second+time.Minute {
+			t.Fatal(err, time.Since(started))
+		}
+	})
+}
+
+func BenchmarkEvents(b *testing.B) {
+	for name, before := range map[string]string{"plain": "", "error null first": `"error":null,`} {
+		line := `data: {` + before + `"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n"
+		stream := strings.Repeat(line, 2_000) + "data: [DONE]\n\n"
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(stream)))
+			for b.Loop() {
+				if _, err := io.Copy(io.Discard, newEvents(io.NopCloser(strings.NewReader(stream)), "sk-of-this-test")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
 
 // Nothing is lost of a stream without errors, and a chunk that is made of an error is read as one.
 func FuzzEvents(f *testing.F) {
@@ -14,6 +101,7 @@ func FuzzEvents(f *testing.F) {
 		"", "\n", "data: [DONE]", "data: {\"choices\":[]}\n\ndata: [DONE]\n\n", ": comment\r\n\r\nid: 1\r\n",
 		"event: error\ndata: {}\n\ndata: {}\n\n", "event: error\ndata: \xff\n", "error: {\"code\":500}\n", "error:", "error: null\n",
 		"data: {\"error\":null,\"choices\":[]}\n", "data: {\"error\":{\"message\":\"sk-of-this-test\"}}", "{\"error\":\"x\"}", "data:{\"object\":\"error\"}\n",
+		"\ufeffdata: {}\nid\n\ndata\nretry: 1\n{\n\n\"x\": 1\n}", "data: {}\nevent: Error\n\ndata: [DO", "{\n\"error\": 1\n}\n\ndata: [DONE]\n",
 		"data: {\"choices\":[{\"error\":[[[0]]]},{\"delta\":{\"error\":true}}]}\n",
 	} {
 		f.Add(seed)
@@ -24,14 +112,15 @@ func FuzzEvents(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(stream, "error") && !strings.Contains(stream, "sk-of-this-test") && !strings.Contains(stream, "[DONE]") {
-			if strings.TrimSuffix(string(got), "\n") != strings.TrimSuffix(stream, "\n") {
-				t.Fatalf("%q became %q", stream, got)
+		if !strings.Contains(strings.ToLower(stream), "error") && !strings.Contains(stream, "sk-of-this-test") {
+			if want := passed(stream); string(got) != want {
+				t.Fatalf("%q became %q, not %q", stream, got, want)
 			}
 		}
 		for _, text := range []string{stream, strings.TrimSpace(stream)} {
 			e := &events{key: "sk-of-this-test"}
-			line := bytes.TrimSpace(e.failure([]byte(text)))
+			e.failure([]byte(text))
+			line := bytes.TrimSpace(e.out)
 			if errorIn(opChatStream, bytes.TrimPrefix(line, []byte("data: "))) == nil {
 				t.Fatalf("no error is read in %q, which was made of %q", line, text)
 			}

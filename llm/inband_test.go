@@ -101,6 +101,18 @@ var failures = []struct {
 	{"event error without an error", func(int) string { return "event: error\ndata: {\"message\":\"gone\"}\n\n" }, true},
 	{"event error with nothing", func(int) string { return "event: error\ndata: {}\n\n" }, true},
 	{"error as a field", func(int) string { return "error: " + gone + "\n\n" }, true},
+	{"event error in other case", func(int) string { return "event: Error\ndata: {\"message\":\"gone\"}\n\n" }, true},
+	{"event error after its data", func(int) string { return "data: {\"message\":\"gone\"}\nevent: error\n\n" }, true},
+	{"event error after a chunk", func(c int) string { return "data: {\"choices\":[]}\nevent: error\n\n" }, true},
+	{"event error without data", func(int) string { return "event: error\n\n" }, true},
+	{"event error with empty data", func(int) string { return "event: error\ndata:\n\n" }, true},
+	{"error over several lines", func(int) string { return "{\n  \"error\": {\n    \"code\": 502,\n    \"message\": \"gone\"\n  }\n}\n" }, true},
+	{"error over several lines and a blank one", func(int) string { return "{\n\"error\":\n\n" + gone + "\n}\n\n" }, true},
+	{"error by its type", func(int) string { return `data: {"type":"error","message":"gone"}` + "\n\n" }, false},
+	{"error by its type without data", func(int) string { return `{"type":"error","message":"gone"}` + "\n\n" }, true},
+	{"reason with spaces", func(c int) string { return part(c, "", " error ", "") }, false},
+	{"reason ERROR_TOXIC", func(c int) string { return part(c, "", "ERROR_TOXIC", "") }, false},
+	{"reason timeout", func(c int) string { return part(c, "", "timeout", "") }, false},
 }
 
 // positions are the places of a failure in a stream of two choices, the second of which it strikes, and the text that
@@ -188,6 +200,10 @@ func TestWholeAnswersWithErrorFieldsAreSuccesses(t *testing.T) {
 		"another event":                  "event: message\n" + part(0, "a", "stop", "") + done,
 		"an error event that says DONE":  long + part(0, "", "stop", "") + "event: error\n" + done,
 		"a field named error in a field": part(0, "a", "stop", `,"logprobs":null,"x":{"error":"no"}`) + done,
+		"a name after a chunk":           long + "data: {\"choices\":[]}\nevent: message\n\n" + part(0, "", "stop", "") + done,
+		"one line for each event":        strings.ReplaceAll(long+"data: {\"x\":1}\n"+part(0, "", "stop", "")+done, "\n\n", "\n"),
+		"JSON that is no event":          long + "{\n\"error\": null\n}\n" + part(0, "", "stop", "") + done,
+		"a chunk without choices":        "data: {\"id\":\"1\"}\n\n" + part(0, "a", "stop", "") + `data: {"usage":{"total_tokens":3}}` + "\n\n",
 	} {
 		guard := newGuard(resilience.Config{})
 		text, err := readWith(guard, newClient(t, llm.Config{BaseURL: saying(t, eventStream, body)}))
@@ -459,4 +475,66 @@ func TestErrorAroundEOFIsNotTheEnd(t *testing.T) {
 	require.ErrorContains(t, err, "read tcp: EOF")
 	require.NotErrorIs(t, err, io.EOF)
 	assertOutcome(t, guard, resilience.Failure)
+}
+
+const mark = "\ufeff"
+
+// The first event of a stream with a byte order mark was passed over, and half an answer was a whole one.
+func TestMarkAtTheStartOfAStreamIsNoPartOfIt(t *testing.T) {
+	for body, want := range map[string]resilience.Outcome{
+		part(0, "a", "", "") + part(0, "b", "stop", "") + done:                    resilience.Success,
+		": hello\n\n" + part(0, "a", "", "") + part(0, "b", "stop", ""):           resilience.Success,
+		`data: {"error":` + gone + "}\n\n" + part(0, "", "stop", "") + done:       resilience.Failure,
+		"event: error\ndata: {\"code\":502}\n\n" + part(0, "", "stop", "") + done: resilience.Failure,
+		part(0, "a", "stop", "") + "event: error":                                 resilience.Failure,
+		`{"error":` + gone + "}":                                                  resilience.Failure,
+	} {
+		guard := newGuard(resilience.Config{})
+		text, err := readWith(guard, newClient(t, llm.Config{BaseURL: saying(t, eventStream, mark+body)}))
+		if want == resilience.Success {
+			require.NoError(t, err, body)
+			assert.Equal(t, "ab", text)
+		}
+		assertOutcome(t, guard, want)
+	}
+}
+
+// The SDK gave a whole answer up after 300 lines without data.
+func TestLinesWithoutDataAreNoFailure(t *testing.T) {
+	for name, line := range map[string]string{
+		"comments": ": OPENROUTER PROCESSING\n\n", "blank lines": "\n", "names": "event: message\n", "numbers": "id: 1\r\n", "delays": "retry: 10\n",
+		"empty comments": ":\n", "empty data": "data:\n", "empty data with its end": "data: \r\n\r\n", "data without a colon": "data\n\n",
+	} {
+		lines := strings.Repeat(line, 1_000)
+		guard := newGuard(resilience.Config{})
+		body := lines + part(0, "a", "", "") + lines + part(0, "b", "stop", "") + lines + done
+		text, err := readWith(guard, newClient(t, llm.Config{BaseURL: saying(t, eventStream, body)}))
+		require.NoError(t, err, name)
+		assert.Equal(t, "ab", text, name)
+		assertOutcome(t, guard, resilience.Success)
+	}
+}
+
+// The connection was cut off in the very last line, which says no more than that the stream has ended.
+func TestLastLineThatIsCutOff(t *testing.T) {
+	for _, last := range []string{"data: [DONE]", "data: [DON", "data:[", "data: ", "dat", ""} {
+		for end, want := range map[string]resilience.Outcome{"stop": resilience.Success, "": resilience.Failure} {
+			for name, url := range map[string]string{
+				"ended": saying(t, eventStream, part(0, "a", end, "")+last),
+				"broken": rawServer(t, func(w io.Writer) {
+					_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+part(0, "a", end, "")+last)
+				}),
+			} {
+				want := want
+				if name == "broken" && !strings.Contains(last, "[") {
+					want = resilience.Failure // nothing says that it was whole
+				}
+				guard := newGuard(resilience.Config{})
+				text, err := readWith(guard, newClient(t, llm.Config{BaseURL: url}))
+				assert.Equal(t, want == resilience.Success, err == nil, "%q after %q, %s: %v", last, end, name, err)
+				assert.Equal(t, "a", text)
+				assertOutcome(t, guard, want)
+			}
+		}
+	}
 }
