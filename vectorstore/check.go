@@ -14,14 +14,14 @@ import (
 // client, keys that need escaping.
 func checkKeys(c any, ids entity.Column, named bool) error {
 	switch {
-	case ids == nil || ids.Len() == 0:
+	case isNil(ids) || ids.Len() == 0:
 		return errors.New("no keys")
 	case ids.Type() != entity.FieldTypeVarChar && ids.Type() != entity.FieldTypeInt64:
 		return fmt.Errorf("keys are VARCHAR or INT64, not %s", ids.Type().Name())
 	case named && ids.Name() == "":
 		return errors.New("the column of keys has no name")
 	}
-	if _, bare := c.(*client.GrpcClient); bare && awkward(ids) {
+	if _, bare := c.(*client.GrpcClient); bare && awkward(textKeys(ids)) {
 		return errors.New("a key holds quotes, backslashes or control characters, which only a client made by NewClient can send")
 	}
 	return nil
@@ -31,7 +31,7 @@ func checkKeys(c any, ids entity.Column, named bool) error {
 
 func sameRows(columns []entity.Column) func(entity.Column) error {
 	return func(ids entity.Column) error {
-		if ids == nil || ids.Len() != columns[0].Len() {
+		if isNil(ids) || ids.Len() != columns[0].Len() {
 			return fmt.Errorf("%d rows were sent, %d keys came back", columns[0].Len(), columnLen(ids))
 		}
 		return nil
@@ -39,7 +39,7 @@ func sameRows(columns []entity.Column) func(entity.Column) error {
 }
 
 func columnLen(c entity.Column) int {
-	if c == nil {
+	if isNil(c) {
 		return 0
 	}
 	return c.Len()
@@ -47,8 +47,11 @@ func columnLen(c entity.Column) int {
 
 func evenRows(set client.ResultSet) error {
 	for _, col := range set {
-		if col == nil || col.Len() != set.Len() {
-			return fmt.Errorf("columns of %d and %d rows", set.Len(), columnLen(col))
+		if isNil(col) {
+			return errors.New("a column that is nil")
+		}
+		if col.Len() != set.Len() {
+			return fmt.Errorf("columns of %d and %d rows", set.Len(), col.Len())
 		}
 	}
 	return nil
@@ -78,8 +81,8 @@ func wantedResult(r client.SearchResult, topK int) error {
 		return fmt.Errorf("%d rows, %d were asked for", r.ResultCount, topK)
 	case len(r.Scores) != r.ResultCount || columnLen(r.IDs) != r.ResultCount:
 		return fmt.Errorf("%d rows, %d scores, %d keys", r.ResultCount, len(r.Scores), columnLen(r.IDs))
-	case len(r.Fields) > 0 && r.ResultCount > 0 && r.Fields.Len() != r.ResultCount:
-		return fmt.Errorf("%d rows, fields of %d", r.ResultCount, r.Fields.Len())
+	case len(r.Fields) > 0 && r.ResultCount > 0 && columnLen(r.Fields[0]) != r.ResultCount:
+		return fmt.Errorf("%d rows, fields of %d", r.ResultCount, columnLen(r.Fields[0]))
 	}
 	if finite(r.Scores) != nil {
 		return errors.New("a score is not finite")
@@ -95,6 +98,11 @@ func checkSchema(schema *entity.Schema) error {
 	if schemaName(schema) == "" {
 		return errors.New("the schema has no collection name")
 	}
+	for i, f := range schema.Fields {
+		if f == nil {
+			return fmt.Errorf("field %d is nil", i)
+		}
+	}
 	return nil
 }
 
@@ -106,7 +114,7 @@ func schemaName(schema *entity.Schema) string {
 }
 
 func checkIndex(idx entity.Index) error {
-	if idx == nil {
+	if isNil(idx) {
 		return errors.New("no index")
 	}
 	return nil

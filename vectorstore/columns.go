@@ -26,10 +26,15 @@ func checkColumns(columns []entity.Column) error {
 	if len(columns) == 0 {
 		return errors.New("no columns")
 	}
+	names := make(map[string]bool, len(columns))
 	for _, col := range columns {
 		if isNil(col) || col.Len() == 0 {
 			return errors.New("a column without rows")
 		}
+		if names[col.Name()] { // the SDK would keep the last of those without a field
+			return fmt.Errorf("column %q comes twice", col.Name())
+		}
+		names[col.Name()] = true
 		if col.Len() != columns[0].Len() {
 			return fmt.Errorf("column %q has %d rows, %q has %d", col.Name(), col.Len(), columns[0].Name(), columns[0].Len())
 		}
@@ -40,13 +45,13 @@ func checkColumns(columns []entity.Column) error {
 	return nil
 }
 
-// isNil holds for the nil pointers and slices in an interface too, over whose
-// methods the SDK would panic.
+// isNil holds for the nil pointers, slices, maps and functions in an interface
+// too, over whose methods the SDK would panic.
 func isNil(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Invalid:
 		return true
-	case reflect.Pointer, reflect.Slice, reflect.Map:
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Func:
 		return r.IsNil()
 	default:
 		return false
@@ -54,11 +59,14 @@ func isNil(v any) bool {
 }
 
 func checkColumn(col entity.Column) error {
+	if !utf8.ValidString(col.Name()) {
+		return errors.New("its name is not valid UTF-8")
+	}
 	switch col := col.(type) {
 	case *entity.ColumnFloatVector:
-		return checkFloats(col)
+		return checkFloats(col.Dim(), col.Data())
 	case *entity.ColumnBinaryVector:
-		return checkBits(col)
+		return checkBits(col.Dim(), col.Data())
 	case *entity.ColumnFloat16Vector:
 		return checkHalves(col.Dim(), col.Data(), float16)
 	case *entity.ColumnBFloat16Vector:
@@ -67,6 +75,8 @@ func checkColumn(col entity.Column) error {
 		return checkRows(col.Data(), checkSparse)
 	case *entity.ColumnVarChar:
 		return checkRows(col.Data(), checkText)
+	case *entity.ColumnString:
+		return checkRows(col.Data(), checkText)
 	case *entity.ColumnVarCharArray:
 		return checkRows(col.Data(), checkTexts)
 	case *entity.ColumnJSONBytes:
@@ -74,7 +84,52 @@ func checkColumn(col entity.Column) error {
 	case *entity.ColumnDynamic:
 		return errors.New("it was read out of a dynamic field and would be written as text; give its values a column of their own type")
 	}
+	return checkForeign(col)
+}
+
+// checkForeign looks at the rows of a column of the caller's own kind, such as
+// one that embeds a column of the SDK's, one by one.
+func checkForeign(col entity.Column) error {
+	switch col.Type() {
+	case entity.FieldTypeFloatVector:
+		return checkGot(col, func(rows [][]float32) error { return checkFloats(dimOf(col), rows) })
+	case entity.FieldTypeBinaryVector:
+		return checkGot(col, func(rows [][]byte) error { return checkBits(dimOf(col), rows) })
+	case entity.FieldTypeFloat16Vector:
+		return checkGot(col, func(rows [][]byte) error { return checkHalves(dimOf(col), rows, float16) })
+	case entity.FieldTypeBFloat16Vector:
+		return checkGot(col, func(rows [][]byte) error { return checkHalves(dimOf(col), rows, bfloat16) })
+	case entity.FieldTypeSparseVector:
+		return checkGot(col, func(rows []entity.SparseEmbedding) error { return checkRows(rows, checkSparse) })
+	case entity.FieldTypeVarChar, entity.FieldTypeString:
+		return checkGot(col, func(rows []string) error { return checkRows(rows, checkText) })
+	case entity.FieldTypeJSON:
+		return checkGot(col, func(rows [][]byte) error { return checkRows(rows, checkJSON(false)) })
+	}
 	return nil
+}
+
+// dimOf is the dimensions that a column of a kind not known here would send.
+func dimOf(col entity.Column) int { return int(col.FieldData().GetVectors().GetDim()) }
+
+// checkGot collects a column's values. One of a nil interface is the check's to
+// refuse.
+func checkGot[T any](col entity.Column, check func([]T) error) error {
+	rows, want := make([]T, col.Len()), reflect.TypeFor[T]()
+	for i := range rows {
+		v, err := col.Get(i)
+		if err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+		switch r := reflect.ValueOf(v); {
+		case v == nil:
+		case r.Kind() != want.Kind() && want.Kind() != reflect.Interface, !r.CanConvert(want):
+			return fmt.Errorf("row %d: a %T is no %s", i, v, typeName(col.Type()))
+		default:
+			rows[i], _ = r.Convert(want).Interface().(T)
+		}
+	}
+	return check(rows)
 }
 
 func checkRows[T any](rows []T, check func(T) error) error {
@@ -86,12 +141,11 @@ func checkRows[T any](rows []T, check func(T) error) error {
 	return nil
 }
 
-func checkFloats(col *entity.ColumnFloatVector) error {
-	dim := col.Dim()
+func checkFloats(dim int, rows [][]float32) error {
 	if dim <= 0 {
 		return fmt.Errorf("the column has %d dimensions", dim)
 	}
-	return checkRows(col.Data(), func(v []float32) error {
+	return checkRows(rows, func(v []float32) error {
 		if len(v) != dim {
 			return fmt.Errorf("%d dimensions, the column has %d", len(v), dim)
 		}
@@ -99,12 +153,11 @@ func checkFloats(col *entity.ColumnFloatVector) error {
 	})
 }
 
-func checkBits(col *entity.ColumnBinaryVector) error {
-	dim := col.Dim()
+func checkBits(dim int, rows [][]byte) error {
 	if dim <= 0 || dim%8 != 0 {
 		return fmt.Errorf("the column has %d dimensions, a multiple of 8 is needed", dim)
 	}
-	return checkRows(col.Data(), sized(dim, dim/8))
+	return checkRows(rows, sized(dim, dim/8))
 }
 
 func checkHalves(dim int, rows [][]byte, exponent uint16) error {
@@ -269,7 +322,7 @@ func checkHalf(v []byte, exponent uint16) error {
 }
 
 func checkHybrid(reranker client.Reranker, requests []*client.ANNSearchRequest) error {
-	if reranker == nil || len(requests) == 0 {
+	if isNil(reranker) || len(requests) == 0 {
 		return errors.New("a reranker and at least one request are needed")
 	}
 	for i, r := range requests {
@@ -280,7 +333,7 @@ func checkHybrid(reranker client.Reranker, requests []*client.ANNSearchRequest) 
 		if err := checkVectors(search.Vectors); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
-		if search.Param == nil { // the SDK would panic
+		if isNil(search.Param) { // the SDK would panic
 			return fmt.Errorf("request %d: no search parameters", i)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -237,22 +238,92 @@ func writes(t *testing.T, g vectorstore.Guard, c writer, coll string, columns []
 	return []error{inserted, upserted}
 }
 
-// foreignHalf is a column of another make, whose values are not looked at one by one: their number is.
-type foreignHalf struct{ *entity.ColumnFloat16Vector }
-
-func TestValuesOfForeignColumnsAreCounted(t *testing.T) {
-	s, addr := serve(t)
-	s.collectionOf(field(entity.FieldTypeFloat16Vector).WithDim(2))
-	c := connect(t, vectorstore.Config{Address: addr})
-	g, b := guard(t)
-	col := foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "abcdef"))}
-	for _, err := range writes(t, g, c, "docs", []entity.Column{entity.NewColumnInt64("id", intIDs(2)), col}) {
-		e := new(vectorstore.ArgumentError)
-		require.ErrorAs(t, err, &e)
-		assert.Contains(t, e.Reason, `field "x"`)
+// Columns of a caller's own kind.
+type (
+	foreignFloat  struct{ *entity.ColumnFloatVector }
+	foreignBits   struct{ *entity.ColumnBinaryVector }
+	foreignHalf   struct{ *entity.ColumnFloat16Vector }
+	foreignBrain  struct{ *entity.ColumnBFloat16Vector }
+	foreignSparse struct {
+		*entity.ColumnSparseFloatVector
 	}
-	assert.Zero(t, s.count("Insert")+s.count("Upsert"))
-	assert.Zero(t, b.Snapshot().Failures)
+	foreignText  struct{ *entity.ColumnVarChar }
+	foreignJSON  struct{ *entity.ColumnJSONBytes }
+	foreignTexts struct{ *entity.ColumnVarCharArray }
+	namedRows    struct{ foreignHalf } // whose values have a type of their own
+	strangeRows  struct{ foreignHalf } // whose values are of another type
+	failingRows  struct{ foreignHalf } // whose values cannot be had
+	emptyData    struct{ foreignHalf } // whose values are not those that are sent
+)
+
+func (f namedRows) Get(i int) (any, error) { return entity.Float16Vector(f.Data()[i]), nil }
+func (strangeRows) Get(int) (any, error)   { return 1, nil }
+func (failingRows) Get(int) (any, error)   { return nil, errors.New("lost") }
+
+func (f emptyData) FieldData() *schemapb.FieldData {
+	return entity.NewColumnFloat16Vector(f.Name(), f.Dim(), bytes("abcd")).FieldData()
+}
+
+// Vectors of mixed lengths passed, and were stored shifted, in a column that
+// embeds one of the SDK's.
+func TestColumnsOfACallersOwnKindAreChecked(t *testing.T) {
+	floats, bits, halves := field(entity.FieldTypeFloatVector).WithDim(2), field(entity.FieldTypeBinaryVector).WithDim(16), field(entity.FieldTypeFloat16Vector).WithDim(2)
+	for _, row := range []struct {
+		field *entity.Field
+		col   entity.Column
+		wrong string
+	}{
+		{halves, foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "efgh"))}, ""},
+		{halves, foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef"))}, `column "x": row 0: 2 bytes, 2 dimensions are 4`},
+		{halves, foreignHalf{entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0, halfNaN)})}, "dimension 1 is not finite"},
+		{halves, namedRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "efgh"))}}, ""},
+		{halves, namedRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef"))}}, "row 0: 2 bytes"},
+		{halves, strangeRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd"))}}, "row 0: a int is no Float16Vector"},
+		{halves, failingRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd"))}}, "row 0: lost"},
+		{halves, emptyData{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "efgh"))}}, `field "x": 1 vectors for 2 rows`},
+		{field(entity.FieldTypeBFloat16Vector).WithDim(2), foreignBrain{entity.NewColumnBFloat16Vector("x", 2, bytes("ab", "abcdef"))}, "row 0: 2 bytes"},
+		{floats, foreignFloat{entity.NewColumnFloatVector("x", 2, [][]float32{{1}, {1, 2, 3}})}, "row 0: 1 dimensions"},
+		{bits, foreignBits{entity.NewColumnBinaryVector("x", 16, bytes("a", "bcd"))}, "row 0: 1 bytes"},
+		{field(entity.FieldTypeSparseVector), foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, 1)})}, ""},
+		{field(entity.FieldTypeSparseVector), foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{3, 1}, 1, 1)})}, "row 0: position 1 comes after 3"},
+		{field(entity.FieldTypeSparseVector), foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{nil})}, "row 0: no vector"},
+		{field(entity.FieldTypeVarChar), foreignText{entity.NewColumnVarChar("x", []string{"a", "\xff"})}, "row 1: not valid UTF-8"},
+		{field(entity.FieldTypeVarChar), foreignText{entity.NewColumnVarChar("x", []string{"a"})}, ""},
+		{field(entity.FieldTypeJSON), foreignJSON{entity.NewColumnJSONBytes("x", bytes("{"))}, "row 0: not valid JSON"},
+	} {
+		s, addr := serve(t)
+		s.collectionOf(row.field)
+		ids := intIDs(row.col.Len())
+		for _, method := range []string{"Insert", "Upsert"} {
+			s.reply(method, &milvuspb.MutationResult{Status: ok(), IDs: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: ids}}}})
+		}
+		g, b := guard(t)
+		c := connect(t, vectorstore.Config{Address: addr})
+		for _, err := range writes(t, g, c, "docs", []entity.Column{entity.NewColumnInt64("id", ids), row.col}) {
+			if row.wrong == "" {
+				require.NoError(t, err, "%T", row.col)
+				continue
+			}
+			e := new(vectorstore.ArgumentError)
+			require.ErrorAs(t, err, &e, "%T", row.col)
+			assert.Contains(t, e.Reason, row.wrong)
+		}
+		assert.Zero(t, b.Snapshot().Failures)
+	}
+}
+
+// A key in a column of a caller's own kind could end its quotes and name other rows.
+func TestKeysOfACallersOwnKindAreEscaped(t *testing.T) {
+	s, addr := serve(t)
+	sent := ""
+	s.on("Delete", func(_ context.Context, req any) (any, error) {
+		sent = req.(*milvuspb.DeleteRequest).GetExpr()
+		return mutation(), nil
+	})
+	g, _ := guard(t)
+	ids := foreignText{entity.NewColumnVarChar("id", []string{`a"] or id != "`})}
+	require.NoError(t, g.DeleteByPks(t.Context(), connect(t, vectorstore.Config{Address: addr}), "docs", "", ids))
+	assert.Equal(t, `id in ["a\"] or id != \""]`, sent)
 }
 
 // The SDK writes what has no field into the dynamic field by encoding/json, which makes base64 of bytes and nothing of
@@ -283,6 +354,13 @@ func TestColumnsThatTheDynamicFieldWouldGarbleAreNotSent(t *testing.T) {
 		"sparse":             {entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf(nil)}), "would keep nothing of"},
 		"the dynamic field":  {entity.NewColumnJSONBytes("any", bytes(`{"x":1}`)).WithIsDynamic(true), ""},
 		"null":               {entity.NewColumnJSONBytes("any", bytes(`null`)).WithIsDynamic(true), ""},
+		"invalid text":       {entity.NewColumnString("x", []string{"\xff"}), `column "x": row 0: not valid UTF-8`},
+		"a valid text":       {entity.NewColumnString("x", []string{"é"}), ""},
+		"one name":           {entity.NewColumnString("id", []string{"é"}), `column "id" comes twice`},
+		"a name of no text":  {entity.NewColumnVarChar("\xff", []string{"a"}), `column "\xff": its name is not valid UTF-8`},
+		"bits of one's own":  {foreignBits{entity.NewColumnBinaryVector("x", 8, bytes("a"))}, "as base64"},
+		"JSON of one's own":  {foreignJSON{entity.NewColumnJSONBytes("x", bytes("{}"))}, "as base64"},
+		"texts of one's own": {foreignTexts{entity.NewColumnVarCharArray("x", [][][]byte{bytes("a")})}, "as base64"},
 		"no object":          {entity.NewColumnJSONBytes("any", bytes(`[1]`)).WithIsDynamic(true), `column "any": row 0: not a JSON object`},
 		"a text for objects": {entity.NewColumnJSONBytes("any", bytes(` "{}"`)).WithIsDynamic(true), "not a JSON object"},
 	} {
@@ -300,6 +378,109 @@ func TestColumnsThatTheDynamicFieldWouldGarbleAreNotSent(t *testing.T) {
 		assert.Equal(t, map[bool]int{true: 2}[row.wrong == ""], s.count("Insert")+s.count("Upsert")-before, name)
 		assert.Zero(t, b.Snapshot().Failures, name)
 	}
+}
+
+// The SDK keeps the last of two columns that have no field and one name.
+func TestColumnsOfOneNameAreNotSent(t *testing.T) {
+	g, _ := guard(t)
+	other := &accepting{}
+	for _, err := range writes(t, g, other, "docs", append(rowsOf("a"), entity.NewColumnInt64("x", []int64{1}), entity.NewColumnInt64("x", []int64{2}))) {
+		e := new(vectorstore.ArgumentError)
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, `column "x" comes twice`, e.Reason)
+	}
+	assert.Zero(t, other.calls.Load())
+}
+
+// Nil pointers in interfaces went past the doors' checks, and the SDK panicked.
+func TestNilPointersAreNotSent(t *testing.T) {
+	s, addr := serve(t)
+	s.reply("Search", found([]int64{0}, nil))
+	c := connect(t, vectorstore.Config{Address: addr})
+	var (
+		ids      *entity.ColumnInt64
+		text     *entity.ColumnVarChar
+		sp       *entity.IndexFlatSearchParam
+		idx      *entity.IndexFlat
+		rank     *nilReranker
+		nobody   client.Client
+		pointer  *accepting
+		requests = []*client.ANNSearchRequest{client.NewANNSearchRequest("vector", entity.COSINE, "", vec, sp, 1)}
+		param, _ = entity.NewIndexFlatSearchParam()
+		whole    = []*client.ANNSearchRequest{client.NewANNSearchRequest("vector", entity.COSINE, "", vec, param, 1)}
+	)
+	ctx := t.Context()
+	g, b := guard(t)
+	for name, call := range map[string]func() error{
+		"Get, numbers": func() error { _, err := g.Get(ctx, c, "docs", ids); return err },
+		"Get, texts":   func() error { _, err := g.Get(ctx, c, "docs", text); return err },
+		"DeleteByPks":  func() error { return g.DeleteByPks(ctx, c, "docs", "", ids) },
+		"CreateIndex":  func() error { return g.CreateIndex(ctx, c, "docs", "vector", idx, true) },
+		"CreateCollection": func() error {
+			return g.CreateCollection(ctx, c, &entity.Schema{CollectionName: "docs", Fields: []*entity.Field{nil}}, 1)
+		},
+		"HybridSearch, parameters": func() error {
+			_, err := g.HybridSearch(ctx, c, "docs", nil, 2, nil, client.NewRRFReranker(), requests)
+			return err
+		},
+		"HybridSearch, reranker": func() error { _, err := g.HybridSearch(ctx, c, "docs", nil, 2, nil, rank, whole); return err },
+		"no client":              func() error { return g.Delete(ctx, nobody, "docs", "", "id > 0") },
+		"a nil client":           func() error { _, err := g.Upsert(ctx, pointer, "docs", "", rowsOf("a")...); return err },
+		"no client to iterate": func() error {
+			_, err := g.QueryIterator(ctx, nobody, client.NewQueryIteratorOption("docs"))
+			return err
+		},
+	} {
+		require.NotPanics(t, func() {
+			e := new(vectorstore.ArgumentError)
+			require.ErrorAs(t, call(), &e, name)
+		}, name)
+	}
+	require.NotPanics(t, func() {
+		_, err := g.Search(ctx, c, "docs", nil, "", nil, vec, "vector", entity.COSINE, 1, sp)
+		require.NoError(t, err)
+	})
+	assert.Zero(t, b.Snapshot().Failures)
+	for _, method := range []string{"Query", "Delete", "CreateIndex", "CreateCollection", "HybridSearch", "Upsert"} {
+		assert.Zero(t, s.count(method), method)
+	}
+}
+
+type nilReranker struct{ params []*commonpb.KeyValuePair }
+
+func (r *nilReranker) GetParams() []*commonpb.KeyValuePair { return r.params }
+
+// answersNil is a client whose columns are nil pointers.
+type answersNil struct{}
+
+func (answersNil) Upsert(context.Context, string, string, ...entity.Column) (entity.Column, error) {
+	return (*entity.ColumnVarChar)(nil), nil
+}
+
+func (answersNil) Query(context.Context, string, []string, string, []string, ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
+	return client.ResultSet{(*entity.ColumnVarChar)(nil)}, nil
+}
+
+func (answersNil) Search(context.Context, string, []string, string, []string, []entity.Vector, string, entity.MetricType, int, entity.SearchParam, ...client.SearchQueryOptionFunc) ([]client.SearchResult, error) {
+	return []client.SearchResult{{ResultCount: 1, Scores: []float32{1}, IDs: entity.NewColumnVarChar("id", []string{"a"}), Fields: client.ResultSet{nil}}}, nil
+}
+
+func TestNilColumnsInAnAnswerAreContractErrors(t *testing.T) {
+	g, b := guard(t)
+	for name, call := range map[string]func() error{
+		"Upsert": func() error { _, err := g.Upsert(t.Context(), answersNil{}, "docs", "", rowsOf("a")...); return err },
+		"Query":  func() error { _, err := g.Query(t.Context(), answersNil{}, "docs", nil, "", nil); return err },
+		"Search": func() error {
+			_, err := g.Search(t.Context(), answersNil{}, "docs", nil, "", nil, vec, "vector", entity.COSINE, 1, nil)
+			return err
+		},
+	} {
+		require.NotPanics(t, func() {
+			e := new(vectorstore.ContractError)
+			require.ErrorAs(t, call(), &e, name)
+		}, name)
+	}
+	assert.EqualValues(t, 3, b.Snapshot().Failures)
 }
 
 // vectorCases are queries of a field, and what is wrong with them, or "".

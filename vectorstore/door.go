@@ -86,6 +86,9 @@ func call[T any](ctx context.Context, g Guard, o op, valid func(T) error, fn fun
 			span.End(err, ignore, errorType)
 		}
 	}()
+	if o.invalid == nil && isNil(o.client) {
+		o.invalid = errNoClient
+	}
 	if o.invalid != nil {
 		err = &ArgumentError{Op: o.name, Reason: o.invalid.Error()}
 	} else {
@@ -104,6 +107,8 @@ func stopwatch(b *resilience.Breaker, operation string) (stop func()) {
 	started := time.Now()
 	return func() { metrics.ObserveCall(b.Name(), operation, time.Since(started)) }
 }
+
+var errNoClient = errors.New("no client")
 
 // errPanicked stands for what a call was to return that a panic or
 // runtime.Goexit went through, which go on.

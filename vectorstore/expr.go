@@ -31,26 +31,18 @@ func In[T string | int64](field string, values []T) string {
 	return b.String()
 }
 
-// inKeys is In for a column of keys under the given field name.
-func inKeys(field string, ids entity.Column) string {
-	switch ids := ids.(type) {
-	case *entity.ColumnVarChar:
-		return In(field, ids.Data())
-	case *entity.ColumnInt64:
-		return In(field, ids.Data())
-	default:
-		return ""
+// textKeys are the keys of a column of texts, of whatever kind, or nil.
+func textKeys(ids entity.Column) []string {
+	if ids.Type() != entity.FieldTypeVarChar {
+		return nil
 	}
+	return ids.FieldData().GetScalars().GetStringData().GetData()
 }
 
 // awkward reports whether a key would end its own quotes in the SDK's
 // expressions, which do not escape.
-func awkward(ids entity.Column) bool {
-	col, ok := ids.(*entity.ColumnVarChar)
-	if !ok {
-		return false
-	}
-	for _, id := range col.Data() {
+func awkward(keys []string) bool {
+	for _, id := range keys {
 		if q := Quote(id); q[1:len(q)-1] != id {
 			return true
 		}

@@ -68,20 +68,28 @@ func checkExtras(known map[string]*schemapb.FieldSchema, columns []entity.Column
 
 func checkExtra(col entity.Column) error {
 	kind := typeName(col.Type())
-	switch col := col.(type) {
-	case *entity.ColumnJSONBytes:
-		if col.IsDynamic() {
+	switch col.Type() {
+	case entity.FieldTypeJSON:
+		if col, ok := col.(*entity.ColumnJSONBytes); ok && col.IsDynamic() {
 			return nil
 		}
-	case *entity.ColumnVarCharArray:
+	case entity.FieldTypeArray:
+		if v, err := col.Get(0); err != nil || !isTexts(v) {
+			return err
+		}
 		kind = "VARCHAR array"
-	case *entity.ColumnSparseFloatVector:
+	case entity.FieldTypeSparseVector:
 		return fmt.Errorf("the dynamic field would keep nothing of its %s", kind)
-	case *entity.ColumnBinaryVector, *entity.ColumnFloat16Vector, *entity.ColumnBFloat16Vector:
+	case entity.FieldTypeBinaryVector, entity.FieldTypeFloat16Vector, entity.FieldTypeBFloat16Vector:
 	default:
 		return nil
 	}
 	return fmt.Errorf("the dynamic field would keep its %s as base64; give it a field, or write the dynamic field as one column", kind)
+}
+
+func isTexts(v any) bool {
+	_, ok := v.([][]byte)
+	return ok
 }
 
 func checkField(f *schemapb.FieldSchema, data *schemapb.FieldData, rows int, unique bool) error {
@@ -162,7 +170,7 @@ func smallEnough(t schemapb.DataType, numbers []int32) (int, error) {
 }
 
 // checkVectorField compares the dimensions of a column with the field's, and counts
-// its values: of a client's own kind of column no more is known.
+// its values: a caller's own kind of column may send others than it shows.
 func checkVectorField(f *schemapb.FieldSchema, v *schemapb.VectorField, rows int) error {
 	dim, dense := param(f, entity.TypeParamDim)
 	n, err := vectorRows(f.GetDataType(), v)

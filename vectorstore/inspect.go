@@ -92,12 +92,16 @@ func (in *inspector) rewrite(ctx context.Context, req any) {
 
 func escapeKeys(ctx context.Context, expr string) string {
 	ids, ok := ctx.Value(keysKey{}).(entity.Column)
-	if !ok || !awkward(ids) {
+	if !ok {
 		return expr
 	}
-	tail := strings.TrimPrefix(client.PKs2Expr("", entity.NewColumnVarChar("k", ids.(*entity.ColumnVarChar).Data())), "k")
+	keys := textKeys(ids)
+	if !awkward(keys) {
+		return expr
+	}
+	tail := strings.TrimPrefix(client.PKs2Expr("", entity.NewColumnVarChar("k", keys)), "k")
 	if field, ok := strings.CutSuffix(expr, tail); ok {
-		return inKeys(field, ids)
+		return In(field, keys)
 	}
 	return expr
 }

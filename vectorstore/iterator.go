@@ -46,6 +46,9 @@ func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.Q
 	if opt == nil {
 		return nil, &ArgumentError{Op: o.name, Reason: "no option"}
 	}
+	if isNil(c) {
+		return nil, &ArgumentError{Op: o.name, Reason: errNoClient.Error()}
+	}
 	asked := sdkopt.ReadIterator(opt)
 	o.collection = asked.Collection
 	b := g.breaker()

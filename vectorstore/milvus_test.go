@@ -217,7 +217,6 @@ func TestMilvusRefusesWrongColumns(t *testing.T) {
 		"another dimension":   {rowsOf("a")[0], entity.NewColumnFloatVector("vector", 3, [][]float32{{1, 0, 0}}), text},
 		"a field missing":     rowsOf("a"),
 		"a field too many":    append(rowsOf("a"), text, entity.NewColumnInt64("more", []int64{1})),
-		"a field twice":       append(rowsOf("a"), text, text),
 		"a number for a text": append(rowsOf("a"), entity.NewColumnInt64("text", []int64{1})),
 	} {
 		before := b.Snapshot()

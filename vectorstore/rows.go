@@ -70,7 +70,7 @@ func Search(ctx context.Context, c Searcher, collName string, partitions []strin
 func (g Guard) Search(ctx context.Context, c Searcher, collName string, partitions []string, expr string, outputFields []string, vectors []entity.Vector,
 	vectorField string, metricType entity.MetricType, topK int, sp entity.SearchParam, opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
-	if sp == nil {
+	if isNil(sp) {
 		sp = noParams()
 	}
 	return call(ctx, g, op{name: "Search", label: "search", collection: collName, client: c, invalid: checkVectors(vectors)}, wantedResults(len(vectors), topK), func(ctx context.Context) ([]client.SearchResult, error) {
