@@ -53,10 +53,16 @@ type Config struct {
 // server that is down is met at the door and counted. Close the client when it
 // is no longer used.
 //
+// The SDK keeps the schemas that it has seen. Where it or the server refuses an
+// insert or an upsert by one that has changed meanwhile (an alias has moved, a
+// collection was made anew), the client asks for the schema of today and writes
+// once more, in the same call.
+//
 // The context bounds the making of the client only. Errors are an
 // [*ArgumentError] for a bad address or certificate file.
 func NewClient(ctx context.Context, cfg Config) (client.Client, error) {
-	sdk, err := cfg.sdk()
+	in := newInspector(cfg.timeout())
+	sdk, err := cfg.sdk(in)
 	if err != nil {
 		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
 	}
@@ -64,15 +70,17 @@ func NewClient(ctx context.Context, cfg Config) (client.Client, error) {
 	if err != nil {
 		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
 	}
-	return milvus{c}, nil
+	return milvus{c, in}, nil
 }
 
-// milvus is the SDK's client with typed errors.
-type milvus struct{ client.Client }
+func (cfg Config) timeout() time.Duration {
+	if cfg.CallTimeout <= 0 {
+		return defaultCallTimeout
+	}
+	return cfg.CallTimeout
+}
 
-func (milvus) typedErrors() {}
-
-func (cfg Config) sdk() (client.Config, error) {
+func (cfg Config) sdk(in *inspector) (client.Config, error) {
 	if cfg.Address == "" {
 		return client.Config{}, errors.New("no address")
 	}
@@ -87,7 +95,7 @@ func (cfg Config) sdk() (client.Config, error) {
 		// The handshake that the SDK would do here leaks its connection when it
 		// fails, and what it asks for is not needed.
 		DisableConn: true,
-		DialOptions: cfg.dialOptions(),
+		DialOptions: dialOptions(in),
 	}
 	if creds != nil {
 		out.DialOptions = append(out.DialOptions, grpc.WithTransportCredentials(creds))
@@ -116,11 +124,7 @@ func (cfg Config) credentials() (credentials.TransportCredentials, error) {
 
 // dialOptions replace the SDK's. Those are alike but block the dial until the
 // context ends and then do not say why.
-func (cfg Config) dialOptions() []grpc.DialOption {
-	timeout := cfg.CallTimeout
-	if timeout <= 0 {
-		timeout = defaultCallTimeout
-	}
+func dialOptions(in *inspector) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -131,7 +135,7 @@ func (cfg Config) dialOptions() []grpc.DialOption {
 			grpc_retry.Disable(), // the SDK's first retrier: six calls over 22 seconds
 			grpc.MaxCallRecvMsgSize(math.MaxInt32),
 		),
-		grpc.WithChainUnaryInterceptor(newInspector(timeout).intercept),
+		grpc.WithChainUnaryInterceptor(in.intercept),
 	}
 }
 

@@ -38,7 +38,9 @@
 //
 // # Nothing is retried here
 //
-// One call is one attempt. The SDK's two hidden retriers are off in clients made
+// One call is one attempt. (A write that a kept schema has had refused, of which
+// the server has taken nothing, goes out by the schema of today; see [NewClient].)
+// The SDK's two hidden retriers are off in clients made
 // by NewClient; a client made otherwise keeps them, and its breaker then sees
 // one call where the server sees many. The SDK waits by asking again and again in Flush,
 // CreateIndex, LoadCollection and LoadPartitions unless they are asynchronous;

@@ -42,6 +42,7 @@ func (in *inspector) intercept(ctx context.Context, method string, req, reply an
 	}
 	bounded, cancel := context.WithTimeout(ctx, in.timeout)
 	defer cancel()
+	noteSent(ctx, req)
 	err := invoke(bounded, method, req, reply, cc, opts...)
 	if err == nil {
 		err = in.checkReply(name, req, reply)

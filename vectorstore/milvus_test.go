@@ -176,6 +176,84 @@ func TestMilvusAliasMovesToOtherDimensions(t *testing.T) {
 	require.NoError(t, m.g.DropAlias(t.Context(), m.c, alias))
 }
 
+// Writes were refused for ever by the dimensions of the collection that the alias had stood for: the SDK keeps them.
+func TestMilvusWritesAfterTheAliasMoved(t *testing.T) {
+	m, alias := newOnMilvus(t), ""
+	of := func(dim int64) string {
+		return m.of(flat(t, entity.L2), false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(dim))
+	}
+	write := func(dim int) []error {
+		return writes(t, m.g, m.c, alias, []entity.Column{entity.NewColumnInt64("id", []int64{1}), entity.NewColumnFloatVector("v", dim, [][]float32{make([]float32, dim)})})
+	}
+	elsewhere := connect(t, vectorstore.Config{Address: upstreams.Milvus(t)})
+	blue, green := of(4), of(8)
+	alias = m.name()
+	require.NoError(t, m.g.CreateAlias(t.Context(), m.c, blue, alias))
+	require.NoError(t, errors.Join(write(4)...))
+	require.NoError(t, elsewhere.AlterAlias(t.Context(), green, alias))
+	calls := m.g.Breaker.Snapshot().Calls
+	require.NoError(t, errors.Join(write(8)...))
+	assert.Equal(t, calls+2, m.g.Breaker.Snapshot().Calls)
+	for _, err := range write(4) {
+		require.ErrorContains(t, err, "vector dim 4 not match")
+	}
+	require.NoError(t, m.g.DropAlias(t.Context(), m.c, alias))
+	assert.Equal(t, codes.NotFound, status.Code(write(4)[0]), "nobody can say whether it fits")
+}
+
+// Likewise for a collection that another client has dropped and made anew, also with what had no field before, or has none now.
+func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
+	m := newOnMilvus(t)
+	vector := entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector)
+	text := entity.NewField().WithName("x").WithDataType(entity.FieldTypeVarChar).WithMaxLength(100)
+	elsewhere := connect(t, vectorstore.Config{Address: upstreams.Milvus(t)})
+	coll := m.name()
+	anew := func(dim int64, dynamic bool, fields ...*entity.Field) {
+		schema := entity.NewSchema().WithName(coll).WithDynamicFieldEnabled(dynamic).
+			WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).WithField(vector.WithDim(dim))
+		for _, f := range fields {
+			schema.WithField(f)
+		}
+		require.NoError(t, elsewhere.DropCollection(t.Context(), coll))
+		require.NoError(t, elsewhere.CreateCollection(t.Context(), schema, 1))
+		require.NoError(t, elsewhere.CreateIndex(t.Context(), coll, "v", flat(t, entity.L2), false))
+		require.NoError(t, elsewhere.LoadCollection(t.Context(), coll, false))
+	}
+	t.Cleanup(func() { assert.NoError(t, elsewhere.DropCollection(context.WithoutCancel(t.Context()), coll)) })
+	vectors := func(dim int) entity.Column {
+		return entity.NewColumnFloatVector("v", dim, [][]float32{make([]float32, dim)})
+	}
+	x := entity.NewColumnVarChar("x", []string{"text"})
+	for _, row := range []struct {
+		name    string
+		make    func()
+		columns []entity.Column
+	}{
+		{"four dimensions", func() { anew(4, false) }, []entity.Column{vectors(4)}},
+		{"eight dimensions", func() { anew(8, false) }, []entity.Column{vectors(8)}},
+		{"a field more", func() { anew(8, false, text) }, []entity.Column{vectors(8), x}},
+		{"a field less", func() { anew(8, false) }, []entity.Column{vectors(8)}},
+		{"a dynamic field", func() { anew(8, true) }, []entity.Column{vectors(8), x}},
+		{"a field instead of the dynamic one", func() { anew(8, false, text) }, []entity.Column{vectors(8), x}},
+		{"the dynamic field instead of one", func() { anew(8, true) }, []entity.Column{vectors(8), x}},
+		{"a field beside the dynamic one", func() { anew(8, true, text) }, []entity.Column{vectors(8), x}},
+	} {
+		row.make()
+		columns := append([]entity.Column{entity.NewColumnInt64("id", []int64{1})}, row.columns...)
+		require.NoError(t, errors.Join(writes(t, m.g, m.c, coll, columns)...), row.name)
+		if len(row.columns) == 1 {
+			continue
+		}
+		fresh := connect(t, vectorstore.Config{Address: upstreams.Milvus(t)})
+		set, err := fresh.Query(t.Context(), coll, nil, "id == 1", []string{"id", "x"}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		require.NoError(t, err, row.name)
+		require.NotNil(t, set.GetColumn("x"), row.name)
+		kept, err := set.GetColumn("x").GetAsString(0)
+		require.NoError(t, err, row.name)
+		assert.Equal(t, "text", kept, row.name)
+	}
+}
+
 func TestMilvusSaysWhatItIs(t *testing.T) {
 	m := newOnMilvus(t)
 	version, err := m.g.GetVersion(t.Context(), m.c)
