@@ -105,8 +105,9 @@ func checkForeign(col entity.Column) error {
 		return checkGot(col, func(rows []string) error { return checkRows(rows, checkText) })
 	case entity.FieldTypeJSON:
 		return checkGot(col, func(rows [][]byte) error { return checkRows(rows, checkJSON(false)) })
+	default:
+		return nil
 	}
-	return nil
 }
 
 // dimOf is the dimensions that a column of a kind not known here would send.
@@ -126,7 +127,7 @@ func checkGot[T any](col entity.Column, check func([]T) error) error {
 		case r.Kind() != want.Kind() && want.Kind() != reflect.Interface, !r.CanConvert(want):
 			return fmt.Errorf("row %d: a %T is no %s", i, v, typeName(col.Type()))
 		default:
-			rows[i], _ = r.Convert(want).Interface().(T)
+			rows[i], _ = reflect.TypeAssert[T](r.Convert(want))
 		}
 	}
 	return check(rows)
