@@ -107,12 +107,11 @@ func TestCollectionThatDoesNotLoad(t *testing.T) {
 	}))
 	assert.Equal(t, upstreamMilvus.name, stopOf(t, err).Upstream)
 	assert.Equal(t, 3, summary.Deferred)
-	sent := w.model.Stats().Texts
 	summary, err = w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 3, summary.Ingested)
 	w.requireComplete(3)
-	assert.Equal(t, sent+1, w.model.Stats().Texts, "the check of the model alone")
+	assert.LessOrEqual(t, w.model.Stats().Repeated, 1, "the check of the model alone")
 }
 
 // releasingStore releases the collection after the first upsert.
