@@ -115,7 +115,7 @@ func fit(flag *kong.Flag, value any) (any, error) {
 // scalar says what is wrong unless the value reads as a T.
 func scalar[T any](value any, wrong string) error {
 	var fits T
-	if yaml.Unmarshal([]byte(fmt.Sprint(value)), &fits) != nil {
+	if yaml.Unmarshal(fmt.Append(nil, value), &fits) != nil {
 		return errors.New(wrong)
 	}
 	return nil
