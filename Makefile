@@ -11,6 +11,7 @@ BENCHTIME ?= 1s
 TIMEOUT ?= 20m
 TESTFLAGS ?=
 APT ?=
+RACE ?=
 
 # The nested modules; $(call in_each,COMMAND) runs a command in each of them.
 MODULES := $(shell sed '/^\#/d' scripts/modules)
@@ -73,8 +74,10 @@ tidy: ## go mod tidy: shows what it would change
 	$(GO) mod tidy -diff
 	$(call in_each,$(GO) mod tidy -diff)
 
-race: ## the tests of make test under the race detector, in random order
-	PENSTOCK_SERVICES=none $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(PKG)
+# Not the command's, which start it as a process each time and take minutes under
+# the detector; .ci/nightly has them.
+race: ## the tests of the packages under the race detector, in random order (RACE)
+	PENSTOCK_SERVICES=none $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(or $(RACE),$(shell $(GO) list ./... | grep -v /cmd/))
 
 # Those with real servers are skipped where there are none.
 benchmarks: ## every benchmark, once
