@@ -11,7 +11,7 @@ BENCHTIME ?= 1s
 TIMEOUT ?= 20m
 TESTFLAGS ?=
 APT ?=
-RACE ?=
+RACE ?= $$($(GO) list ./... | grep -v /cmd/)
 
 # The nested modules; $(call in_each,COMMAND) runs a command in each of them.
 MODULES := $(shell sed '/^\#/d' scripts/modules)
@@ -77,9 +77,9 @@ tidy: ## go mod tidy: shows what it would change
 # Not the command's, which start it as a process each time and take minutes under
 # the detector; .ci/nightly has them.
 race: ## the tests of the packages under the race detector, in random order (RACE)
-	PENSTOCK_SERVICES=none $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(or $(RACE),$(shell $(GO) list ./... | grep -v /cmd/))
+	PENSTOCK_SERVICES=none $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(RACE)
 
-# Those with real servers are skipped where there are none.
+# A benchmark that needs a server is skipped unless it is installed.
 benchmarks: ## every benchmark, once
 	@packages=$$(git grep -l '^func Benchmark' -- '*_test.go' $(MODULES:%=':!%') | xargs -n 1 dirname | sort -u | sed 's|^|./|'); \
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) $$packages | { grep -vE '^(ok|PASS|goos:|goarch:|cpu:|\?) ?' || true; }

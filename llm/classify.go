@@ -24,7 +24,7 @@ import (
 //   - 401, 402, 403, and 429 for a spent quota or an unpaid bill: denied
 //   - 429 otherwise, and 503 and 529 that name a time to wait: throttled
 //   - 408 and 5xx: failure; any other 4xx: ignored
-//   - connections, deadlines whoever set them, answers that cannot be read, *[ContractError] without a word of the
+//   - connections, deadlines of any origin, answers that cannot be read, *[ContractError] without a word of the
 //     server's, and all else: failure
 //
 // An error in a stream or an answer under status 200 has no status; its type and code are read as if it had the one

@@ -137,7 +137,7 @@ func empty(v any) bool {
 	return v == nil || v == false || v == "" || v == 0.0
 }
 
-// fine holds for an error that says that there is none: its codes are 0 or 2xx, and its words, if any, of success. A
+// fine holds for an error that reports success: its codes are 0 or 2xx, and its words, if any, of success. A
 // code of 0 alone is no proof, since it is also what a server sends that has set none.
 func fine(fields map[string]any) bool {
 	for _, v := range fields {

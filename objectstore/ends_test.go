@@ -59,23 +59,6 @@ func (b *bucket) taken() []int {
 	return kept
 }
 
-// bends gives n bytes and ends with an error that is not the end of a body.
-// Like net/http's bodies it says so once: then it is at its end.
-type bends struct {
-	left int
-	err  error
-	with bool // the error comes with the last bytes
-}
-
-func (b *bends) Read(p []byte) (n int, err error) {
-	n = copy(p, bytes.Repeat([]byte("x"), min(len(p), b.left)))
-	b.left -= n
-	if b.left == 0 && (b.with || n == 0) {
-		err, b.err = b.err, io.EOF
-	}
-	return n, err
-}
-
 // seeking is a body that says it has size bytes, and gives those of the reader
 // that it makes for each pass.
 type seeking struct {
@@ -129,15 +112,15 @@ func TestReadersThatEndOddly(t *testing.T) {
 				{"with its last bytes", iotest.DataErrReader(text()), nil},
 				{"in halves", iotest.HalfReader(text()), nil},
 				{"with nothing in between", &stuttering{r: text()}, nil},
-				{"wraps io.EOF", &bends{size, wrapped, false}, wrapped},
-				{"wraps io.EOF with its last bytes", &bends{size, wrapped, true}, wrapped},
-				{"io.ErrUnexpectedEOF", &bends{size, io.ErrUnexpectedEOF, false}, io.ErrUnexpectedEOF},
-				{"wraps io.ErrUnexpectedEOF with its last bytes", &bends{size, unexpected, true}, unexpected},
+				{"wraps io.EOF", &testutil.BreakOff{Left: size, Err: wrapped}, wrapped},
+				{"wraps io.EOF with its last bytes", &testutil.BreakOff{Left: size, Err: wrapped, WithLast: true}, wrapped},
+				{"io.ErrUnexpectedEOF", &testutil.BreakOff{Left: size, Err: io.ErrUnexpectedEOF}, io.ErrUnexpectedEOF},
+				{"wraps io.ErrUnexpectedEOF with its last bytes", &testutil.BreakOff{Left: size, Err: unexpected, WithLast: true}, unexpected},
 
 				{"seeking, in halves", seekingOver(size, func() io.Reader { return iotest.HalfReader(text()) }), nil},
-				{"seeking, wraps io.EOF", seekingOver(size+5, func() io.Reader { return &bends{size, wrapped, false} }), wrapped},
-				{"seeking, wraps io.EOF with its last bytes", seekingOver(size+5, func() io.Reader { return &bends{size, wrapped, true} }), wrapped},
-				{"seeking, wraps io.EOF behind its end", seekingOver(size, func() io.Reader { return &bends{size, wrapped, false} }), wrapped},
+				{"seeking, wraps io.EOF", seekingOver(size+5, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped} }), wrapped},
+				{"seeking, wraps io.EOF with its last bytes", seekingOver(size+5, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped, WithLast: true} }), wrapped},
+				{"seeking, wraps io.EOF behind its end", seekingOver(size, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped} }), wrapped},
 				{"seeking, ends early", seekingOver(size+5, text), io.ErrUnexpectedEOF},
 			} {
 				name := fmt.Sprintf("%s, %d bytes, %s", transport, size, row.name)
@@ -212,7 +195,7 @@ func TestBodyForABreakerThatWasNotReadyIsCopied(t *testing.T) {
 		body   io.Reader
 		length *int64
 	}{
-		{&bends{5, wrapped, false}, nil},
+		{&testutil.BreakOff{Left: 5, Err: wrapped}, nil},
 		{io.MultiReader(strings.NewReader("xxxxx")), aws.Int64(0)},
 		{io.MultiReader(strings.NewReader("xxxxx")), nil},
 	} {
@@ -261,7 +244,7 @@ func TestGoodAnswerToABodyThatBrokeOff(t *testing.T) {
 	g, b := breaker(t, resilience.Config{})
 	broke := errors.New("the caller's disk")
 	in := put("key", "")
-	in.Body = seekingOver(10, func() io.Reader { return &bends{5, broke, false} })
+	in.Body = seekingOver(10, func() io.Reader { return &testutil.BreakOff{Left: 5, Err: broke} })
 	_, err := g.PutObject(t.Context(), impatient{}, in)
 	require.ErrorIs(t, err, broke)
 	assert.EqualValues(t, 1, b.Snapshot().Ignored)

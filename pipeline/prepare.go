@@ -264,7 +264,7 @@ func hold(in parse.Input) (parse.Input, error) {
 }
 
 // whole is content whose end is io.EOF itself, at its size. What is read of
-// another is the document's failure, whoever reads it.
+// another is the document's failure, at every reader.
 type whole struct {
 	io.ReaderAt
 	size int64

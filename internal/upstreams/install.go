@@ -35,8 +35,8 @@ const (
 // is "none".
 var errNone = errors.New("PENSTOCK_SERVICES=none")
 
-// none reports whether this run of the tests does without real servers, be they
-// installed or not.
+// none reports whether this run of the tests does without real servers, installed
+// or not.
 func none() bool { return os.Getenv("PENSTOCK_SERVICES") == "none" }
 
 // check ends the test where err is not nil: it skips if a server is missing that

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,24 +19,8 @@ import (
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
-
-// bends gives n bytes and ends with an error that is not the end of a stream.
-// Like net/http's bodies it says so once: then it is at its end.
-type bends struct {
-	left int
-	err  error
-	with bool // the error comes with the last bytes
-}
-
-func (b *bends) Read(p []byte) (n int, err error) {
-	n = copy(p, bytes.Repeat([]byte("x"), min(len(p), b.left)))
-	b.left -= n
-	if b.left == 0 && (b.with || n == 0) {
-		err, b.err = b.err, io.EOF
-	}
-	return n, err
-}
 
 var errWrapped = fmt.Errorf("the source broke off: %w", io.EOF)
 
@@ -48,7 +31,7 @@ func TestStreamThatBreaksOffIsNoDocument(t *testing.T) {
 		for _, limit := range []int64{0, 6 << 20} {
 			for _, err := range []error{errWrapped, io.ErrUnexpectedEOF, fmt.Errorf("broke off: %w", io.ErrUnexpectedEOF), errors.New("broke off")} {
 				for _, with := range []bool{false, true} {
-					_, got := spool(&bends{size, err, with}, limit)
+					_, got := spool(&testutil.BreakOff{Left: size, Err: err, WithLast: with}, limit)
 					require.ErrorIs(t, got, err, "%d bytes of at most %d, %v with the last of them: %v", size, limit, err, with)
 				}
 			}
@@ -66,13 +49,13 @@ type answers func(*http.Request) (*http.Response, error)
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-// An address whose answer broke off so was a document that cannot be read, and
-// none whose source is away.
+// An address whose answer broke off so was taken for a document that cannot be
+// read, not for a source that is unavailable.
 func TestAnswerThatBreaksOffIsAway(t *testing.T) {
 	w := newWeb(Options{MaxDownload: 5 << 20, Timeout: time.Minute})
 	for _, err := range []error{errWrapped, io.ErrUnexpectedEOF} {
 		w.client.Transport = answers(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(&bends{10, err, false}), Request: r}, nil
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(&testutil.BreakOff{Left: 10, Err: err}), Request: r}, nil
 		})
 		_, got := (&page{web: w, address: &url.URL{Scheme: "http", Host: "host"}}).open(t.Context())
 		var away *AwayError
@@ -88,7 +71,7 @@ type brokenStore struct {
 }
 
 func (b brokenStore) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	return &s3.GetObjectOutput{Body: io.NopCloser(&bends{5, b.err, false}), ETag: aws.String("e"), ContentLength: aws.Int64(10)}, nil
+	return &s3.GetObjectOutput{Body: io.NopCloser(&testutil.BreakOff{Left: 5, Err: b.err}), ETag: aws.String("e"), ContentLength: aws.Int64(10)}, nil
 }
 
 func TestObjectThatBreaksOffIsNoDocument(t *testing.T) {
