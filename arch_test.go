@@ -60,9 +60,8 @@ var arrows = []rule{
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},
 
-	{"internal/statuspage", []string{"pipeline", "resilience"}, "it shows what the pipeline and the breakers say and drives neither"},
-
-	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace", "internal/statuspage"}, "a command wires things together"},
+	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace", "cmd/ingest/internal/statuspage"}, "a command wires things together"},
+	{"cmd/ingest/internal/statuspage", []string{"pipeline", "resilience"}, "it shows what the pipeline and the breakers say and drives neither"},
 
 	{"examples", []string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"}, "an example shows the surface that users have"},
 

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/penstock-go/penstock/internal/statuspage"
+	"github.com/penstock-go/penstock/cmd/ingest/internal/statuspage"
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
