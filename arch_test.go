@@ -57,6 +57,7 @@ var arrows = []rule{
 	{"pipeline/lease", []string{"objectstore", "resilience"}, "a lease is objects in a bucket, which is reached through its door"},
 	{"pipeline/state", []string{"pipeline/journal", "pipeline/lease", "objectstore", "resilience"}, "it carries a journal to a bucket and back, under a lease"},
 	{"pipeline/source", []string{"objectstore", "resilience"}, "sources are folders, addresses and buckets; a bucket is reached through its door"},
+	{"pipeline/stop", []string{"resilience"}, "how work ends is a leaf: every stage returns it"},
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},
 

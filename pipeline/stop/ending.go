@@ -1,0 +1,112 @@
+package stop
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// Ending is how a run ends early: once. It is safe for concurrent use; make
+// one with NewEnding.
+type Ending struct {
+	ctx  context.Context // what the run calls upstreams with
+	done chan struct{}   // closed by the first reason
+
+	mu   sync.Mutex
+	stop *Error
+}
+
+// NewEnding makes the ending of a run that calls its upstreams with ctx.
+func NewEnding(ctx context.Context) *Ending {
+	return &Ending{ctx: ctx, done: make(chan struct{})}
+}
+
+// With ends the run. Of several reasons the most severe stays.
+func (e *Ending) With(stop *Error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop == nil {
+		close(e.done)
+	}
+	if e.stop == nil || severity[stop.Kind] > severity[e.stop.Kind] {
+		e.stop = stop
+	}
+}
+
+// Fault ends the run because something on this side failed, and returns
+// ErrEnded for the step that noticed.
+func (e *Ending) Fault(err error) error {
+	e.With(&Error{Kind: Fault, Err: err})
+	return ErrEnded
+}
+
+// Done is closed when the run has ended.
+func (e *Ending) Done() <-chan struct{} { return e.done }
+
+// Reason is why the run ended; nil while it has not.
+func (e *Ending) Reason() *Error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stop
+}
+
+// Over reports whether the run has ended.
+func (e *Ending) Over() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Stopped reports whether an error only says that the run is over.
+func (e *Ending) Stopped(err error) bool {
+	return errors.Is(err, ErrEnded) || e.ctx.Err() != nil
+}
+
+// Blame decides what the error of a call means. It ends the run where
+// continuing makes no sense, and returns what the error means for the document
+// that the call was for: a [*Failure], or nil for nil.
+func (e *Ending) Blame(stage string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f
+	}
+	if e.Stopped(err) {
+		return Defer(stage, "stopped", err)
+	}
+	if stop := Of(err); stop != nil {
+		e.With(stop)
+		return Defer(stage, string(stop.Kind), err)
+	}
+	if OutcomeOf(err) == resilience.Failure {
+		return Defer(stage, "upstream failed", err)
+	}
+	return DeadLetter(stage, "refused by upstream", err)
+}
+
+// BlameBefore is Blame for the calls that check the upstreams before their
+// first use: any error ends the run, since nothing has been paid for yet.
+func (e *Ending) BlameBefore(err error) error {
+	if err == nil {
+		return nil
+	}
+	blamed := e.Blame("check", err)
+	if e.Over() {
+		return blamed
+	}
+	stop := Before(err)
+	if stop == nil {
+		stop = &Error{Kind: Configuration, Err: err}
+		if call, ok := errors.AsType[*CallError](err); ok {
+			stop.Upstream = call.Upstream.Name
+		}
+	}
+	e.With(stop)
+	return Defer("check", "stopped", err)
+}

@@ -1,0 +1,200 @@
+// Package stop says how work ends before it is done: a run by an [Error], one
+// document by a [Failure].
+//
+// The verdict of a call comes from its door, which is told once ([Call]) and
+// travels with the error. [Of] and [Before] read it there; nothing below
+// classifies an error a second time.
+package stop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// Kind says whether to run again.
+type Kind string
+
+// The kinds of stops.
+const (
+	// Deferred: an upstream is unavailable or asks for patience; run again later.
+	Deferred Kind = "deferred"
+	// Denied: an upstream refuses the credentials, or the quota is spent;
+	// running again does not help until that is fixed.
+	Denied Kind = "denied"
+	// Configuration: bucket, model and collection do not fit together; running
+	// again does not help until that is fixed.
+	Configuration Kind = "configuration"
+	// Interrupted: the context ended.
+	Interrupted Kind = "interrupted"
+	// Fault: something on this side failed, such as a full disk.
+	Fault Kind = "fault"
+)
+
+// severity orders kinds by what an operator must know first.
+var severity = map[Kind]int{Deferred: 1, Denied: 2, Configuration: 3, Fault: 4, Interrupted: 5}
+
+// Error ends work early. What was done is saved; run again at RetryAt, or once
+// the problem that it describes is fixed.
+type Error struct {
+	Kind     Kind
+	Upstream string    // "llm", "milvus" or "s3"; empty where none is to blame
+	RetryAt  time.Time // a whole second in UTC; zero where time does not help
+	Err      error
+}
+
+func (e *Error) Error() string {
+	var advice string
+	switch e.Kind {
+	case Deferred:
+		advice = "; run again"
+		if !e.RetryAt.IsZero() {
+			advice += " after " + e.RetryAt.UTC().Format(time.RFC3339)
+		}
+	case Denied:
+		advice = "; check the credentials and the quota, then run again"
+	case Configuration, Interrupted, Fault:
+	}
+	if e.Upstream == "" {
+		return fmt.Sprintf("stopped: %v%s", e.Err, advice)
+	}
+	return fmt.Sprintf("stopped by %s: %v%s", e.Upstream, e.Err, advice)
+}
+
+// Unwrap gives the cause: *resilience.OpenError when a breaker was open, else
+// the upstream's own error.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Later is a deferral until an instant, which is rounded up to a whole second:
+// a program that comes back at RetryAt must not be too early. The zero instant
+// is no time.
+func Later(upstream string, at time.Time, err error) *Error {
+	if !at.IsZero() {
+		at = at.UTC().Round(0)
+		if whole := at.Truncate(time.Second); whole.Before(at) {
+			at = whole.Add(time.Second)
+		}
+	}
+	return &Error{Kind: Deferred, Upstream: upstream, RetryAt: at, Err: err}
+}
+
+// Upstream is what a stop needs to know about the upstream of a call.
+type Upstream struct {
+	Name    string
+	Breaker *resilience.Breaker
+	// Misfit reports whether an error means that the configuration does not fit:
+	// no such bucket, collection or model.
+	Misfit func(error) bool
+}
+
+// CallError is the error of a call and what its door made of it. It reads as
+// the error that it wraps.
+type CallError struct {
+	Upstream Upstream
+	Verdict  resilience.Verdict
+	Err      error
+}
+
+func (e *CallError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the door's error.
+func (e *CallError) Unwrap() error { return e.Err }
+
+// Call runs fn, which calls the upstream once through its door and gives told
+// to the door's Guard as Settled. Its error comes back as a [*CallError]. A
+// call that was not sent, since its arguments are wrong, is not told of and
+// counts as ignored.
+func (u Upstream) Call(fn func(told func(resilience.Verdict)) error) error {
+	verdict := resilience.Verdict{Outcome: resilience.Ignored}
+	err := fn(func(v resilience.Verdict) { verdict = v })
+	if err == nil {
+		return nil
+	}
+	return &CallError{Upstream: u, Verdict: verdict, Err: err}
+}
+
+// OutcomeOf is the outcome of the call that an error comes from; Ignored where
+// it comes from none.
+func OutcomeOf(err error) resilience.Outcome { return verdictOf(err).Outcome }
+
+// RetryAfter is how long a throttled call was asked to wait; zero where it was
+// not throttled or no time was named.
+func RetryAfter(err error) time.Duration {
+	if v := verdictOf(err); v.Outcome == resilience.Throttled {
+		return v.RetryAfter
+	}
+	return 0
+}
+
+func verdictOf(err error) resilience.Verdict {
+	if call, ok := errors.AsType[*CallError](err); ok {
+		return call.Verdict
+	}
+	return resilience.Verdict{Outcome: resilience.Ignored}
+}
+
+// Of is the stop that an error calls for whatever the work was: an open
+// breaker, a refused credential, a rate limit, a configuration that does not
+// fit. It is nil for an error that concerns one call alone.
+func Of(err error) *Error {
+	if stop, ok := errors.AsType[*Error](err); ok {
+		return stop
+	}
+	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
+		return Later(open.Upstream(), open.RetryAt(), err)
+	}
+	if denied, ok := errors.AsType[*resilience.DeniedError](err); ok {
+		return &Error{Kind: Denied, Upstream: denied.Upstream(), Err: err}
+	}
+	call, ok := errors.AsType[*CallError](err)
+	switch {
+	case !ok:
+		return nil
+	case call.Verdict.Outcome == resilience.Denied:
+		return &Error{Kind: Denied, Upstream: call.Upstream.Name, Err: err}
+	case call.Verdict.Outcome == resilience.Throttled:
+		return call.later(err)
+	case call.Upstream.Misfit != nil && call.Upstream.Misfit(err):
+		return &Error{Kind: Configuration, Upstream: call.Upstream.Name, Err: err}
+	}
+	return nil
+}
+
+// later defers until the upstream said, or until its breaker would probe.
+func (e *CallError) later(err error) *Error {
+	after := e.Verdict.RetryAfter
+	if after <= 0 {
+		after = e.Upstream.Breaker.Config().ResetTimeout
+	}
+	return Later(e.Upstream.Name, time.Now().Add(after), err)
+}
+
+// Before is [Of] for work that cannot proceed without the answer, such as a
+// search or the check of an upstream before its first use: a failed call
+// defers it as well. It is nil for an error that no upstream is to blame for.
+func Before(err error) *Error {
+	if stop := Of(err); stop != nil {
+		return stop
+	}
+	if call, ok := errors.AsType[*CallError](err); ok && call.failed() {
+		return call.later(err)
+	}
+	return nil
+}
+
+// failed holds for an upstream that did not answer well, a deadline of the
+// caller's own included.
+func (e *CallError) failed() bool {
+	return e.Verdict.Outcome == resilience.Failure || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
+// OrError is the stop that [Before] finds, or the error as it is.
+func OrError(err error) error {
+	if stop := Before(err); stop != nil {
+		return stop
+	}
+	return err
+}
