@@ -53,8 +53,15 @@ func (g Guard) breaker() *resilience.Breaker {
 func call[T any](ctx context.Context, g Guard, op operation, fn func(context.Context) (T, http.Header, error), describe func(T) []attribute.KeyValue) (T, error) {
 	b := g.breaker()
 	ctx, span := trace.Start(ctx, b, op.span, op.attrs...)
-	var told *wait
-	classify := func(callerCtx context.Context, err error) resilience.Verdict { return verdict(callerCtx, err, told) }
+	var (
+		told     *wait
+		settled  resilience.Verdict
+		admitted bool
+	)
+	classify := func(callerCtx context.Context, err error) resilience.Verdict {
+		settled = verdict(callerCtx, err, told)
+		return settled
+	}
 	returned := false
 	defer func() {
 		if !returned {
@@ -62,6 +69,7 @@ func call[T any](ctx context.Context, g Guard, op operation, fn func(context.Con
 		}
 	}()
 	v, err := resilience.CallOp(ctx, b, resilience.Op[T]{Name: op.name, Classify: classify}, func(ctx context.Context) (T, error) {
+		admitted = true
 		ctx, told = withWait(ctx, op.name)
 		defer observe(b, op.name, time.Now())
 		v, headers, err := fn(ctx)
@@ -71,6 +79,9 @@ func call[T any](ctx context.Context, g Guard, op operation, fn func(context.Con
 		return v, err
 	})
 	returned = true
+	if admitted && g.Settled != nil {
+		g.Settled(settled)
+	}
 	if err == nil && describe != nil {
 		span.Set(describe(v)...)
 	}

@@ -44,6 +44,12 @@ var _ interface {
 type Guard struct {
 	// Breaker is shared by all operations; nil means resilience.LLM.
 	Breaker *resilience.Breaker
+	// Settled, where set, is told the verdict of each call that was admitted, a
+	// success included: once, in the goroutine that ends the call, after the
+	// breaker has counted it and before the call returns; for a stream, when its
+	// outcome is decided. It
+	// is not told of a refused call, nor of one that panicked.
+	Settled func(resilience.Verdict)
 }
 
 // CreateChatCompletion is client.CreateChatCompletion through [resilience.LLM].

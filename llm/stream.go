@@ -24,6 +24,7 @@ import (
 type ChatCompletionStream struct {
 	inner  *openai.ChatCompletionStream
 	permit *resilience.Permit
+	tell   func(resilience.Verdict)
 	finish func() // observes the duration
 	span   *trace.Span
 	caller context.Context
@@ -52,6 +53,7 @@ func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStream
 		return nil, err
 	}
 	s.permit = permit
+	s.tell = g.Settled
 	started := time.Now()
 	s.finish = func() { observe(b, opChatStream, started) }
 	inner, cancel := context.WithCancel(permit.Context())
@@ -204,7 +206,7 @@ func (s *ChatCompletionStream) done(err error) {
 		if err != nil {
 			v = classify(s.caller, err)
 		}
-		s.permit.Settle(v, err)
+		s.settled(v, err)
 	})
 }
 
@@ -219,8 +221,15 @@ func (s *ChatCompletionStream) Close() error {
 	return s.inner.Close()
 }
 
+func (s *ChatCompletionStream) settled(v resilience.Verdict, err error) {
+	s.permit.Settle(v, err)
+	if s.tell != nil {
+		s.tell(v)
+	}
+}
+
 func (s *ChatCompletionStream) abandon() {
-	s.close(errAbandoned, ignore, func() { s.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored}) })
+	s.close(errAbandoned, ignore, func() { s.settled(resilience.Verdict{Outcome: resilience.Ignored}, nil) })
 }
 
 // watch ends the stream where the client panics or ends the goroutine, both of which go on: err is errPanicked until

@@ -38,6 +38,7 @@ type flight struct {
 	ctx    context.Context // to call the client with
 	caller context.Context
 	permit *resilience.Permit
+	tell   func(resilience.Verdict)
 	span   *trace.Span
 	watch  func() // records how long it took
 	once   sync.Once
@@ -74,7 +75,7 @@ func (g Guard) admit(ctx context.Context, t target) (*flight, error) {
 		span.End(err, Classify, errorType)
 		return nil, err
 	}
-	return &flight{ctx: permit.Context(), caller: ctx, permit: permit, span: span, watch: stopwatch(b.Name(), t.op)}, nil
+	return &flight{ctx: permit.Context(), caller: ctx, permit: permit, tell: g.Settled, span: span, watch: stopwatch(b.Name(), t.op)}, nil
 }
 
 // stopwatch starts to time a call. A transfer ends with its last byte.
@@ -102,16 +103,23 @@ func (f *flight) hand() { f.handed = true }
 func (f *flight) end(err error) {
 	f.close(err, func() {
 		if err == nil {
-			f.permit.Settle(resilience.Verdict{})
+			f.settled(resilience.Verdict{}, nil)
 		} else {
-			f.permit.Settle(Classify(f.caller, err), err)
+			f.settled(Classify(f.caller, err), err)
 		}
 	})
 }
 
+func (f *flight) settled(v resilience.Verdict, err error) {
+	f.permit.Settle(v, err)
+	if f.tell != nil {
+		f.tell(v)
+	}
+}
+
 // abandon settles a call whose answer nobody waited for.
 func (f *flight) abandon() {
-	f.close(nil, func() { f.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored}) })
+	f.close(nil, func() { f.settled(resilience.Verdict{Outcome: resilience.Ignored}, nil) })
 }
 
 // errPanicked is what the span of a call says that a panic or runtime.Goexit

@@ -101,7 +101,16 @@ type CreateBucketAPI interface {
 // Guard is the door over a breaker of your own: one for each bucket owner,
 // region or provider. A nil Breaker is [resilience.S3]. Its methods are the
 // package's functions.
-type Guard struct{ Breaker *resilience.Breaker }
+type Guard struct {
+	// Breaker is shared by all operations; nil means resilience.S3.
+	Breaker *resilience.Breaker
+	// Settled, where set, is told the verdict of each call that was admitted, a
+	// success included: once, in the goroutine that ends the call, after the
+	// breaker has counted it and before the call returns; for a body, when its
+	// outcome is decided. It
+	// is not told of a refused call, nor of one that panicked.
+	Settled func(resilience.Verdict)
+}
 
 func (g Guard) breaker() *resilience.Breaker {
 	if g.Breaker != nil {

@@ -19,7 +19,14 @@ const maxWait = 10 * time.Minute
 // Guard is the door with a breaker of the caller's choice. The zero value uses
 // resilience.Milvus; the package functions are its methods.
 type Guard struct {
+	// Breaker is shared by all operations; nil means resilience.Milvus.
 	Breaker *resilience.Breaker
+	// Settled, where set, is told the verdict of each call that was admitted, a
+	// success included: once, in the goroutine that ends the call, after the
+	// breaker has counted it and before the call returns; for an iterator, when
+	// its outcome is decided. It
+	// is not told of a refused call, nor of one that panicked.
+	Settled func(resilience.Verdict)
 }
 
 func (g Guard) breaker() *resilience.Breaker {
@@ -78,9 +85,15 @@ func call[T any](ctx context.Context, g Guard, o op, valid func(T) error, fn fun
 	b := g.breaker()
 	ctx, span := o.start(ctx, b)
 	var (
-		v   T
-		err = errPanicked
+		v        T
+		err      = errPanicked
+		settled  resilience.Verdict
+		admitted bool
 	)
+	classify := func(caller context.Context, err error) resilience.Verdict {
+		settled = o.classify(caller, err)
+		return settled
+	}
 	defer func() {
 		if err == errPanicked { //nolint:errorlint // the very value
 			span.End(err, ignore, errorType)
@@ -92,11 +105,15 @@ func call[T any](ctx context.Context, g Guard, o op, valid func(T) error, fn fun
 	if o.invalid != nil {
 		err = &ArgumentError{Op: o.name, Reason: o.invalid.Error()}
 	} else {
-		v, err = resilience.CallOp(ctx, b, resilience.Op[T]{Name: o.label, Classify: o.classify, Validate: contract(o, valid)},
+		v, err = resilience.CallOp(ctx, b, resilience.Op[T]{Name: o.label, Classify: classify, Validate: contract(o, valid)},
 			func(ctx context.Context) (T, error) {
+				admitted = true
 				defer stopwatch(b, o.label)()
 				return fn(ctx)
 			})
+	}
+	if admitted && g.Settled != nil {
+		g.Settled(settled)
 	}
 	span.End(err, o.classify, errorType)
 	return v, err

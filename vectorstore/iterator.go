@@ -22,6 +22,7 @@ type Iterator struct {
 	o      op
 	expr   string
 	permit *resilience.Permit
+	tell   func(resilience.Verdict)
 	span   *trace.Span
 	timed  func() // records how long it took
 	caller context.Context
@@ -58,7 +59,7 @@ func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.Q
 		span.End(err, o.classify, errorType)
 		return nil, err
 	}
-	i := &Iterator{o: o, expr: asked.Expr, permit: permit, span: span, timed: stopwatch(b, o.label), caller: ctx}
+	i := &Iterator{o: o, expr: asked.Expr, permit: permit, tell: g.Settled, span: span, timed: stopwatch(b, o.label), caller: ctx}
 	defer i.watch(&err)
 	err = errPanicked
 	if i.it, err = c.QueryIterator(context.WithValue(permit.Context(), pageKey{}, i.expr), opt); err != nil {
@@ -77,9 +78,16 @@ func (i *Iterator) forsaken() {
 	}
 	i.once.Do(func() {
 		i.timed()
-		i.permit.Settle(resilience.Verdict{Outcome: resilience.Ignored})
+		i.settled(resilience.Verdict{Outcome: resilience.Ignored}, nil)
 		i.span.End(context.Cause(i.caller), ignore, errorType)
 	})
+}
+
+func (i *Iterator) settled(v resilience.Verdict, err error) {
+	i.permit.Settle(v, err)
+	if i.tell != nil {
+		i.tell(v)
+	}
 }
 
 // rest is the end of a Next. Where the context ended meanwhile, nobody may come
@@ -165,7 +173,7 @@ func (i *Iterator) end(ctx context.Context, err error) {
 		if err != nil {
 			verdict = i.o.classify(ctx, err)
 		}
-		i.permit.Settle(verdict, err)
+		i.settled(verdict, err)
 		i.span.End(err, i.o.classify, errorType)
 	})
 }
