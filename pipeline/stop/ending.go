@@ -104,7 +104,7 @@ func (e *Ending) BlameBefore(err error) error {
 	if stop == nil {
 		stop = &Error{Kind: Configuration, Err: err}
 		if call, ok := errors.AsType[*CallError](err); ok {
-			stop.Upstream = call.Upstream.Name
+			stop.Upstream = call.Upstream
 		}
 	}
 	e.With(stop)

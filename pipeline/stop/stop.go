@@ -1,9 +1,9 @@
 // Package stop says how work ends before it is done: a run by an [Error], one
 // document by a [Failure].
 //
-// The verdict of a call comes from its door, which is told once ([Call]) and
-// travels with the error. [Of] and [Before] read it there; nothing below
-// classifies an error a second time.
+// The verdict of a call comes from its door, once, and travels with the error
+// as a [CallError]. [Of] and [Before] read it there; nothing classifies an error
+// a second time.
 package stop
 
 import (
@@ -81,20 +81,13 @@ func Later(upstream string, at time.Time, err error) *Error {
 	return &Error{Kind: Deferred, Upstream: upstream, RetryAt: at, Err: err}
 }
 
-// Upstream is what a stop needs to know about the upstream of a call.
-type Upstream struct {
-	Name    string
-	Breaker *resilience.Breaker
-	// Misfit reports whether an error means that the configuration does not fit:
-	// no such bucket, collection or model.
-	Misfit func(error) bool
-}
-
 // CallError is the error of a call and what its door made of it. It reads as
-// the error that it wraps.
+// the error that it wraps. Package pipeline/service makes it.
 type CallError struct {
-	Upstream Upstream
-	Verdict  resilience.Verdict
+	Upstream string             // the breaker's name
+	Verdict  resilience.Verdict // as the breaker counted it; Ignored where nothing was sent
+	Misfit   bool               // the configuration does not fit: no such bucket, collection or model
+	Reset    time.Duration      // the breaker's ResetTimeout
 	Err      error
 }
 
@@ -103,33 +96,24 @@ func (e *CallError) Error() string { return e.Err.Error() }
 // Unwrap gives the door's error.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// Call runs fn, which calls the upstream once through its door and gives told
-// to the door's Guard as Settled. Its error comes back as a [*CallError]. A
-// call that was not sent, since its arguments are wrong, is not told of and
-// counts as ignored.
-func (u Upstream) Call(fn func(told func(resilience.Verdict)) error) error {
-	verdict := resilience.Verdict{Outcome: resilience.Ignored}
-	err := fn(func(v resilience.Verdict) { verdict = v })
-	if err == nil {
-		return nil
-	}
-	return &CallError{Upstream: u, Verdict: verdict, Err: err}
-}
-
-// OutcomeOf is the outcome of the call that an error comes from; Ignored where
-// it comes from none.
-func OutcomeOf(err error) resilience.Outcome { return verdictOf(err).Outcome }
+// OutcomeOf is the outcome in [VerdictOf].
+func OutcomeOf(err error) resilience.Outcome { return VerdictOf(err).Outcome }
 
 // RetryAfter is how long a throttled call was asked to wait; zero where it was
 // not throttled or no time was named.
 func RetryAfter(err error) time.Duration {
-	if v := verdictOf(err); v.Outcome == resilience.Throttled {
+	if v := VerdictOf(err); v.Outcome == resilience.Throttled {
 		return v.RetryAfter
 	}
 	return 0
 }
 
-func verdictOf(err error) resilience.Verdict {
+// VerdictOf is the verdict of the call that an error comes from: Success for
+// nil, Ignored for an error that comes from none.
+func VerdictOf(err error) resilience.Verdict {
+	if err == nil {
+		return resilience.Verdict{}
+	}
 	if call, ok := errors.AsType[*CallError](err); ok {
 		return call.Verdict
 	}
@@ -154,11 +138,11 @@ func Of(err error) *Error {
 	case !ok:
 		return nil
 	case call.Verdict.Outcome == resilience.Denied:
-		return &Error{Kind: Denied, Upstream: call.Upstream.Name, Err: err}
+		return &Error{Kind: Denied, Upstream: call.Upstream, Err: err}
 	case call.Verdict.Outcome == resilience.Throttled:
 		return call.later(err)
-	case call.Upstream.Misfit != nil && call.Upstream.Misfit(err):
-		return &Error{Kind: Configuration, Upstream: call.Upstream.Name, Err: err}
+	case call.Misfit:
+		return &Error{Kind: Configuration, Upstream: call.Upstream, Err: err}
 	}
 	return nil
 }
@@ -167,9 +151,9 @@ func Of(err error) *Error {
 func (e *CallError) later(err error) *Error {
 	after := e.Verdict.RetryAfter
 	if after <= 0 {
-		after = e.Upstream.Breaker.Config().ResetTimeout
+		after = e.Reset
 	}
-	return Later(e.Upstream.Name, time.Now().Add(after), err)
+	return Later(e.Upstream, time.Now().Add(after), err)
 }
 
 // Before is [Of] for work that cannot proceed without the answer, such as a
