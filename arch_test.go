@@ -58,6 +58,7 @@ var arrows = []rule{
 	{"pipeline/state", []string{"pipeline/journal", "pipeline/lease", "objectstore", "resilience"}, "it carries a journal to a bucket and back, under a lease"},
 	{"pipeline/source", []string{"objectstore", "resilience"}, "sources are folders, addresses and buckets; a bucket is reached through its door"},
 	{"pipeline/stop", []string{"resilience"}, "how work ends is a leaf: every stage returns it"},
+	{"pipeline/service", []string{"pipeline/stop", "llm", "objectstore", "vectorstore", "resilience"}, "one way for all stages to call an upstream through its door"},
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},
 
