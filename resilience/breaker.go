@@ -115,11 +115,20 @@ func (b *Breaker) Config() Config { return b.cfg }
 // State is the state as of now: once the wait is over an open breaker reads
 // half_open, with or without traffic. Reading changes nothing.
 func (b *Breaker) State() State {
-	if wordState(b.word.Load()) == Closed {
-		return Closed
+	state, _ := b.Streak()
+	return state
+}
+
+// Streak is State with the consecutive counted failures that go with it, as
+// Snapshot has them, for code that asks at every call: for a closed breaker it
+// takes no lock and reads no clock.
+func (b *Breaker) Streak() (State, int) {
+	w := b.word.Load()
+	if wordState(w) == Closed {
+		return Closed, wordStreak(w)
 	}
 	c := b.view()
-	return c.reads()
+	return c.reads(), c.streak
 }
 
 // Ready reports whether a call would be admitted now.
@@ -433,7 +442,7 @@ func (b *Breaker) reject(c *call, t *task, err error) error {
 // is closed, and then admits c.
 func (b *Breaker) designated(ctx context.Context, c *call) error {
 	for {
-		if out := b.runProbe(c); out != Success || c.late {
+		if v := b.runProbe(c); v.Outcome != Success || c.late {
 			return b.afterProbe(c)
 		}
 		*c = call{b: b, op: c.op, caller: ctx, ctx: ctx}
@@ -443,7 +452,7 @@ func (b *Breaker) designated(ctx context.Context, c *call) error {
 	}
 }
 
-func (b *Breaker) runProbe(c *call) Outcome {
+func (b *Breaker) runProbe(c *call) Verdict {
 	ctx, cancel := context.WithTimeout(c.ctx, b.cfg.ProbeTimeout)
 	defer cancel()
 	defer c.finish()

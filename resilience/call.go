@@ -17,6 +17,11 @@ type Op[T any] struct {
 	// error it returns becomes the call's error and is classified as one: an
 	// upstream that answers garbage over a healthy transport has failed.
 	Validate func(T) error
+	// Settled, when set, is told what came of an admitted call: once, in the
+	// caller's goroutine, after the breaker has counted the outcome and before
+	// the call returns. A refused call has no verdict, nor has one that a panic
+	// or runtime.Goexit went through.
+	Settled func(Verdict)
 }
 
 // Call runs fn under b and returns what it returned, the same error value
@@ -39,11 +44,10 @@ func CallOp[T any](ctx context.Context, b *Breaker, op Op[T], fn func(context.Co
 	if err == nil && op.Validate != nil {
 		err = op.Validate(v)
 	}
-	if err == nil {
-		c.succeed()
-		return v, nil
+	verdict := c.end(err, op.Classify)
+	if op.Settled != nil {
+		op.Settled(verdict)
 	}
-	c.end(err, op.Classify)
 	return v, err
 }
 
@@ -177,11 +181,11 @@ func (c *call) finish() {
 	}
 }
 
-// end classifies err and records the outcome.
-func (c *call) end(err error, classify Classifier) Outcome {
+// end classifies err, records the outcome and returns the verdict that counted.
+func (c *call) end(err error, classify Classifier) Verdict {
 	if err == nil {
 		c.succeed()
-		return Success
+		return Verdict{}
 	}
 	if classify == nil {
 		classify = c.b.cfg.Classify
@@ -190,8 +194,7 @@ func (c *call) end(err error, classify Classifier) Outcome {
 	if v.Outcome == Ignored && c.ranOut() {
 		v.Outcome = Failure
 	}
-	c.settle(v, err)
-	return v.Outcome
+	return c.settle(v, err)
 }
 
 // ranOut says whether CallTimeout ended the call while its caller was there.
@@ -199,15 +202,15 @@ func (c *call) ranOut() bool {
 	return c.cancel != nil && c.ctx.Err() == context.DeadlineExceeded && c.caller.Err() == nil
 }
 
-func (c *call) settle(v Verdict, err error) {
+func (c *call) settle(v Verdict, err error) Verdict {
+	v = v.final()
 	if v.Outcome == Success {
 		c.succeed()
-		return
+		return v
 	}
-	if v.Outcome > Denied {
-		v.Outcome = Failure
-	}
-	c.record(result{outcome: v.Outcome, err: err, retryAfter: int64(max(v.RetryAfter, 0))}, stat(v.Outcome))
+	r := result{outcome: v.Outcome, err: err, down: v.Unavailable, retryAfter: int64(v.RetryAfter)}
+	c.record(r, stat(v.Outcome))
+	return v
 }
 
 // succeed takes no lock and reads no clock where the default policy is closed.

@@ -69,8 +69,14 @@ type result struct {
 	outcome    Outcome
 	panicked   bool
 	slow       bool
+	down       bool // throttled by an upstream that serves nobody
 	retryAfter int64
 	err        error
+}
+
+// failed says whether the result counts towards opening the breaker.
+func (r result) failed() bool {
+	return !r.panicked && (r.outcome == Failure || r.outcome == Throttled && r.down)
 }
 
 // change is a transition that the shell has yet to date and deliver.
@@ -229,7 +235,7 @@ func (c *core) throttle(r result, now int64) {
 }
 
 func (c *core) note(r result) {
-	if r.outcome == Failure && !r.panicked {
+	if r.failed() {
 		c.lastFailure = r.err
 	}
 }
@@ -257,14 +263,15 @@ func (c *core) settleProbe(t ticket, r result, now int64) {
 // as it was read, since a late result belongs to an older bucket.
 func (c *core) settleClosed(r result, now, at int64) {
 	c.note(r)
+	if r.failed() {
+		c.streak = min(c.streak+1, maxStreak)
+		c.weigh(counts{calls: 1, failures: 1, slow: int(flag(r.slow))}, now, at)
+	}
 	switch {
-	case r.panicked:
+	case r.panicked, c.state == Open:
 	case r.outcome == Success:
 		c.streak = 0
 		c.weigh(counts{calls: 1, slow: int(flag(r.slow))}, now, at)
-	case r.outcome == Failure:
-		c.streak = min(c.streak+1, maxStreak)
-		c.weigh(counts{calls: 1, failures: 1, slow: int(flag(r.slow))}, now, at)
 	case r.outcome == Throttled && c.policy.openOnThrottle:
 		c.open(now, c.throttledUntil(now), reasonThrottled, 0, c.tally(now))
 	case r.outcome == Denied && c.policy.stopOnDenied:

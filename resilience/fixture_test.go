@@ -88,15 +88,19 @@ func (r *rig) want(state resilience.State) {
 }
 
 // A play is steps in words at instants, so that a failing row prints itself.
-// Words: ok, fail, ignored, throttled, denied, refused, trip, reset, look.
+// Words: ok, fail, ignored, throttled, unavailable, denied, refused, trip,
+// reset, look.
 type step struct {
 	at   time.Duration
 	do   string
 	want resilience.State
 }
 
-var verdicts = map[string]resilience.Outcome{
-	"ignored": resilience.Ignored, "throttled": resilience.Throttled, "denied": resilience.Denied,
+var verdicts = map[string]resilience.Verdict{
+	"ignored":     {Outcome: resilience.Ignored},
+	"throttled":   {Outcome: resilience.Throttled},
+	"unavailable": {Outcome: resilience.Throttled, RetryAfter: time.Second, Unavailable: true},
+	"denied":      {Outcome: resilience.Denied},
 }
 
 func (r *rig) play(steps []step) {
@@ -124,9 +128,9 @@ func (r *rig) act(word string) {
 	case "look":
 		r.Snapshot()
 	default:
-		outcome, ok := verdicts[word]
+		verdict, ok := verdicts[word]
 		require.True(r.t, ok, "no such word: %s", word)
-		r.allow().Settle(resilience.Verdict{Outcome: outcome})
+		r.allow().Settle(verdict)
 	}
 }
 

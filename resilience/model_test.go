@@ -104,7 +104,7 @@ func (m *model) ask() (modelTicket, bool) {
 	return modelTicket{m.gen, m.nextProbe}, true
 }
 
-func (m *model) end(t modelTicket, o resilience.Outcome, retryAfter int) {
+func (m *model) end(t modelTicket, o resilience.Outcome, retryAfter int, unavailable bool) {
 	m.passTime()
 	if o == resilience.Throttled && retryAfter > 0 {
 		m.notBefore = max(m.notBefore, m.newest+min(retryAfter, int(m.cfg.MaxThrottle)))
@@ -122,7 +122,7 @@ func (m *model) end(t modelTicket, o resilience.Outcome, retryAfter int) {
 		delete(m.probes, t.probe)
 		m.endProbe(o)
 	} else {
-		m.endClosed(o)
+		m.endClosed(o, o == resilience.Failure || o == resilience.Throttled && unavailable)
 	}
 }
 
@@ -157,7 +157,7 @@ func (m *model) deny() {
 	}
 }
 
-func (m *model) endClosed(o resilience.Outcome) {
+func (m *model) endClosed(o resilience.Outcome, failed bool) {
 	switch {
 	case m.forced == "closed":
 		if o == resilience.Success && m.cfg.FailMax > 0 {
@@ -166,17 +166,24 @@ func (m *model) endClosed(o resilience.Outcome) {
 	case o == resilience.Success:
 		m.streak = 0
 		m.calls = append(m.calls, modelCall{m.now, false})
-	case o == resilience.Failure:
-		m.streak++
-		m.calls = append(m.calls, modelCall{m.now, true})
-		if failed, all := m.window(); m.breaks(failed, all) {
-			m.open(m.newest, m.newest+m.reset(), "failures")
-		}
+	case failed && m.fails():
 	case o == resilience.Throttled && m.cfg.OpenOnThrottle:
 		m.openThrottled()
 	case o == resilience.Denied:
 		m.deny()
 	}
+}
+
+// fails takes one counted failure and says whether it opened the breaker.
+func (m *model) fails() bool {
+	m.streak++
+	m.calls = append(m.calls, modelCall{m.now, true})
+	failed, all := m.window()
+	if !m.breaks(failed, all) {
+		return false
+	}
+	m.open(m.newest, m.newest+m.reset(), "failures")
+	return true
 }
 
 // window counts the calls that the rule looks at.
@@ -359,9 +366,10 @@ func (p *pair) end() string {
 	p.its, p.mine = slices.Delete(p.its, i, i+1), slices.Delete(p.mine, i, i+1)
 	outcome := []resilience.Outcome{0, 0, 0, 1, 1, 1, 1, 2, 3, 4}[p.rng.IntN(10)]
 	after := p.rng.IntN(4) * 5 * second
-	permit.Settle(resilience.Verdict{Outcome: outcome, RetryAfter: time.Duration(after)})
-	p.m.end(ticket, outcome, after)
-	return fmt.Sprint("end ", ticket, outcome, after)
+	unavailable := p.rng.IntN(2) == 0
+	permit.Settle(resilience.Verdict{Outcome: outcome, RetryAfter: time.Duration(after), Unavailable: unavailable})
+	p.m.end(ticket, outcome, after, unavailable)
+	return fmt.Sprint("end ", ticket, outcome, after, unavailable)
 }
 
 func (p *pair) compare(round, step int) {

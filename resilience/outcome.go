@@ -62,12 +62,28 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// Verdict is a classifier's reading of one error. RetryAfter belongs to
-// Throttled: how long the upstream asked to be left alone, zero when it did
-// not say.
+// Verdict is a classifier's reading of one error.
 type Verdict struct {
-	Outcome    Outcome
+	Outcome Outcome
+	// RetryAfter goes with Throttled: how long the upstream asked to be left
+	// alone. Zero where it did not say.
 	RetryAfter time.Duration
+	// Unavailable goes with Throttled and with no other outcome: the upstream
+	// serves nobody now, as a 503 or a 529 with a time to wait says. The answer
+	// is waited out like a 429, counts as Throttled, and counts towards opening
+	// the breaker as a Failure does.
+	Unavailable bool
+}
+
+// final is the verdict as the breaker takes it: an unknown outcome is a
+// failure, and Unavailable stands with Throttled alone.
+func (v Verdict) final() Verdict {
+	if v.Outcome > Denied {
+		v.Outcome = Failure
+	}
+	v.RetryAfter = max(v.RetryAfter, 0)
+	v.Unavailable = v.Unavailable && v.Outcome == Throttled
+	return v
 }
 
 // Classifier turns the error of a call into a verdict. It is asked only about
