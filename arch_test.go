@@ -80,7 +80,7 @@ var only = []rule{
 	{"github.com/prometheus/", []string{"metrics"}, "one package speaks to Prometheus"},
 	{"go.opentelemetry.io/", []string{"internal/trace", "llm", "objectstore", "vectorstore", "cmd"}, "one package makes spans, the doors describe them, the command exports them"},
 	{"github.com/stretchr/testify", []string{"objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "it is for tests"},
-	{"github.com/Shopify/toxiproxy", nil, "it is for tests"},
+	{"github.com/Shopify/toxiproxy", []string{"internal/upstreams/network"}, "it is for tests"},
 	{"testing", []string{"internal/upstreams", "testutil", "objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "test helpers alone take a testing.TB"},
 	{"github.com/sashabaranov/go-openai", []string{"llm", "pipeline", "testutil", "cmd", "examples"}, "the types of the LLM door"},
 	{"github.com/milvus-io/", []string{"vectorstore", "pipeline", "cmd", "examples"}, "the types of the vector door"},

@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,13 +33,13 @@ func Stampede(n int, call func() error) []error {
 // Crowd is many callers that share one client and one breaker.
 type Crowd struct {
 	N       int                 // callers at a time
-	Breaker *resilience.Breaker // on Clock, new
+	Breaker *resilience.Breaker // new; on Clock for ThroughAnOutage, on the real one for WhileItFlaps
 	Clock   *FakeClock
 	Call    func() error // one call through Breaker, safe for concurrent use
 
-	Fail func()                        // takes the upstream down
+	Fail func()                        // takes the upstream down, also while calls run
 	Heal func(release <-chan struct{}) // brings it back, to answer once release is closed
-	Seen func() (requests int)         // how many calls reached the upstream so far
+	Seen func() (requests int)         // how many calls reached the upstream so far; WhileItFlaps takes nil
 }
 
 // ThroughAnOutage takes the crowd through an outage and fails the test unless
@@ -99,5 +100,61 @@ func (c Crowd) account(t testing.TB, waves uint64) {
 	s := c.Breaker.Snapshot()
 	if reached := uint64(c.Seen()); reached != s.Calls+s.Stale || s.Calls+s.Stale+s.Rejected != waves*uint64(c.N) || s.Opened != 1 {
 		t.Errorf("%d callers in %d waves, %d calls reached the upstream: %+v", c.N, waves, reached, s)
+	}
+}
+
+// WhileItFlaps has each caller make so many calls while the upstream goes down
+// and comes back, and fails the test unless every call is counted once, each
+// request belongs to a counted call, and the breaker closes within ten seconds
+// after the upstream is back for good. It wants a ResetTimeout of a few
+// milliseconds.
+func (c Crowd) WhileItFlaps(t testing.TB, calls int) {
+	t.Helper()
+	healthy := make(chan struct{})
+	close(healthy)
+	var first, refused atomic.Int64
+	Stampede(c.N, func() error {
+		flaps := first.Add(1) == 1
+		for turn := range calls {
+			switch {
+			case flaps && turn%2 == 1:
+				c.Fail()
+			case flaps:
+				c.Heal(healthy)
+			}
+			if errors.Is(c.Call(), resilience.ErrOpen) {
+				refused.Add(1)
+			}
+		}
+		return nil
+	})
+	s := c.Breaker.Snapshot()
+	if refused := uint64(refused.Load()); refused != s.Rejected || s.Calls+s.Stale+refused != uint64(c.N*calls) {
+		t.Errorf("%d callers made %d calls each, %d were refused: %+v", c.N, calls, refused, s)
+	}
+	c.Heal(healthy)
+	c.recovers(t)
+}
+
+// recovers waits until a call succeeds, and checks the accounts.
+func (c Crowd) recovers(t testing.TB) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(10 * time.Second)
+	for err := c.Call(); err != nil; err = c.Call() {
+		select {
+		case <-late:
+			t.Errorf("ten seconds after the upstream is back: %v", err)
+			return
+		case <-tick.C:
+		}
+	}
+	s := c.Breaker.Snapshot()
+	if s.Calls != s.Successes+s.Failures+s.Ignored+s.Throttled+s.Denied+s.Panics || !c.Breaker.Ready() {
+		t.Errorf("a healthy upstream leaves the breaker at %v: %+v", c.Breaker.State(), s)
+	}
+	if c.Seen != nil && uint64(c.Seen()) > s.Calls+s.Stale {
+		t.Errorf("%d requests reached the upstream, more than the calls: %+v", c.Seen(), s)
 	}
 }

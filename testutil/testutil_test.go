@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -212,46 +213,77 @@ func TestStampedeStartsTogetherAndWaitsForAll(t *testing.T) {
 }
 
 // crowd calls an upstream that lives in a function.
-func crowd(call func(down bool) error) testutil.Crowd {
-	clock := testutil.NewClock()
-	b := resilience.MustNew("crowd", resilience.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+func crowd(c resilience.Config, call func(down bool) error) testutil.Crowd {
+	c.Logger = slog.New(slog.DiscardHandler)
+	b := resilience.MustNew("crowd", c)
+	clock, _ := c.Clock.(*testutil.FakeClock)
 	var seen atomic.Int64
 	var down atomic.Bool
-	var release <-chan struct{}
+	var release atomic.Value
 	return testutil.Crowd{
 		N: 40, Breaker: b, Clock: clock,
 		Call: func() error {
 			return b.Do(context.Background(), func(context.Context) error {
 				seen.Add(1)
-				if release != nil {
-					<-release
+				if held, ok := release.Load().(<-chan struct{}); ok {
+					<-held
 				}
 				return call(down.Load())
 			})
 		},
 		Fail: func() { down.Store(true) },
-		Heal: func(r <-chan struct{}) { release = r; down.Store(false) },
+		Heal: func(r <-chan struct{}) { release.Store(r); down.Store(false) },
 		Seen: func() int { return int(seen.Load()) },
 	}
 }
 
+// broken is an upstream that fails while it is down.
+func broken(down bool) error {
+	if down {
+		return io.EOF
+	}
+	return nil
+}
+
 func TestCrowdThroughAnOutage(t *testing.T) {
-	crowd(func(down bool) error {
-		if down {
-			return io.EOF
-		}
-		return nil
-	}).ThroughAnOutage(t)
+	crowd(resilience.Config{Clock: testutil.NewClock()}, broken).ThroughAnOutage(t)
 	for name, call := range map[string]func(bool) error{
 		"an upstream that never fails":  func(bool) error { return nil },
 		"an upstream that stays away":   func(bool) error { return io.EOF },
 		"a breaker that was left alone": nil,
 	} {
-		c, fake := crowd(call), &failures{TB: t}
+		c, fake := crowd(resilience.Config{Clock: testutil.NewClock()}, call), &failures{TB: t}
 		if call == nil {
 			c.Call = func() error { return resilience.ErrOpen }
 		}
 		c.ThroughAnOutage(fake)
 		assert.NotEmpty(t, fake.lines, name)
+	}
+}
+
+func TestCrowdWhileItFlaps(t *testing.T) {
+	quick := resilience.Config{ResetTimeout: time.Millisecond}
+	c := crowd(quick, broken)
+	c.WhileItFlaps(t, 10)
+	assert.Positive(t, c.Breaker.Snapshot().Failures)
+
+	aside := crowd(quick, broken)
+	aside.Call = func() error { return nil }
+	twice := crowd(quick, broken)
+	once := twice.Seen
+	twice.Seen = func() int { return 2 * once() }
+	for name, c := range map[string]testutil.Crowd{"calls that pass the breaker by": aside, "two requests a call": twice} {
+		fake := &failures{TB: t}
+		c.WhileItFlaps(fake, 4)
+		assert.NotEmpty(t, fake.lines, name)
+	}
+}
+
+func TestIsolateSurvivesEachEnd(t *testing.T) {
+	ends := map[string]func(){"return": func() {}, "panic": func() { panic("boom") }, "goexit": runtime.Goexit}
+	for name, end := range ends {
+		ran := false
+		testutil.Isolate(func() { ran = true; end() })
+		assert.True(t, ran, name)
 	}
 }
