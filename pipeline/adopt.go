@@ -40,7 +40,8 @@ func (r *run) adopt(found map[*document]*versions) error {
 	if len(owners) == 0 {
 		return nil
 	}
-	list, err := r.query(vectorstore.In(rows.ID, slices.Sorted(maps.Keys(owners))), []string{rows.ID, rows.Meta})
+	list, err := r.query(vectorstore.In(rows.Field.ID, slices.Sorted(maps.Keys(owners))),
+		[]string{rows.Field.ID, rows.Field.Meta})
 	if err != nil {
 		return err
 	}

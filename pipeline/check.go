@@ -153,7 +153,7 @@ func (c *check) journal() {
 
 // fits ends the run where a collection cannot hold rows of the wanted record.
 func (c *check) fits(found *entity.Collection, want rows.Record) error {
-	err := rows.Misfit(found, want)
+	err := want.Misfit(found)
 	if err == nil {
 		return nil
 	}
@@ -253,7 +253,7 @@ func (c *check) model() (int, error) {
 
 func (c *check) makeCollection(want rows.Record) error {
 	r := c.run
-	schema, err := rows.Schema(r.Collection, want)
+	schema, err := want.Schema(r.Collection)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (c *check) makeCollection(want rows.Record) error {
 			return r.VectorGuard.CreateCollection(r.ctx, r.Vectors, schema, entity.DefaultShardNumber)
 		},
 		func() error {
-			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Vector, index, false)
+			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Field.Vector, index, false)
 		},
 	} {
 		if err := r.beforeFirst(upstreamMilvus, r.vectors.do(r.ctx, "create_collection", step)); err != nil {
@@ -286,7 +286,7 @@ func (c *check) index(found *entity.Collection) error {
 	}
 	var indexes []entity.Index
 	err := r.vectors.do(r.ctx, "describe_index", func() (err error) {
-		indexes, err = r.VectorGuard.DescribeIndex(r.ctx, r.Vectors, r.Collection, rows.Vector)
+		indexes, err = r.VectorGuard.DescribeIndex(r.ctx, r.Vectors, r.Collection, rows.Field.Vector)
 		return err
 	})
 	if err != nil && !errors.Is(err, errStopped) {
@@ -298,7 +298,7 @@ func (c *check) index(found *entity.Collection) error {
 			return err
 		}
 		err = r.vectors.do(r.ctx, "create_index", func() error {
-			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Vector, index, false)
+			return r.VectorGuard.CreateIndex(r.ctx, r.Vectors, r.Collection, rows.Field.Vector, index, false)
 		})
 		if err := r.beforeFirst(upstreamMilvus, err); err != nil {
 			return err

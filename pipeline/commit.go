@@ -72,7 +72,9 @@ func (r *run) listExisting(group []*part) {
 	}
 }
 
-var existingFields = []string{rows.ID, rows.Doc, rows.TextSHA, rows.Ordinal, rows.Chunks, rows.SHA, rows.Policy}
+var existingFields = []string{
+	rows.Field.ID, rows.Field.Doc, rows.Field.TextSHA, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Policy,
+}
 
 func (r *run) readExisting(documents []*document) error {
 	found := map[*document]*versions{}
@@ -111,7 +113,7 @@ func (r *run) readRows(documents []*document, fields []string, take func(*docume
 		hash := rows.DocumentHash(d.id)
 		byHash[hash], hashes = d, append(hashes, hash)
 	}
-	list, err := r.query(vectorstore.In(rows.Doc, hashes), fields)
+	list, err := r.query(vectorstore.In(rows.Field.Doc, hashes), fields)
 	if err != nil {
 		return err
 	}
@@ -279,7 +281,7 @@ func (r *run) reuse(list []writing) {
 	if len(ids) == 0 {
 		return
 	}
-	found, err := r.query(vectorstore.In(rows.ID, ids), []string{rows.ID, rows.Vector})
+	found, err := r.query(vectorstore.In(rows.Field.ID, ids), []string{rows.Field.ID, rows.Field.Vector})
 	if err != nil {
 		for _, same := range wanted {
 			for _, w := range same {
@@ -390,7 +392,7 @@ func (r *run) verify(written []writing) {
 		for i, w := range batch {
 			ids[i] = w.row.ID
 		}
-		found, err := r.query(vectorstore.In(rows.ID, ids), []string{rows.ID})
+		found, err := r.query(vectorstore.In(rows.Field.ID, ids), []string{rows.Field.ID})
 		there := make(map[hash]bool, len(found))
 		for _, row := range found {
 			there[hashed(row.ID)] = true
@@ -466,7 +468,7 @@ func (r *run) removeStale(stale []staleRow) {
 func (r *run) deleteByKeys(ids []string) error {
 	for batch := range slices.Chunk(ids, deleteKeys) {
 		err := r.vectors.do(r.ctx, "delete_by_pks", func() error {
-			return r.VectorGuard.DeleteByPks(r.ctx, r.Vectors, r.Collection, "", entity.NewColumnVarChar(rows.ID, batch))
+			return r.VectorGuard.DeleteByPks(r.ctx, r.Vectors, r.Collection, "", entity.NewColumnVarChar(rows.Field.ID, batch))
 		})
 		if err != nil {
 			return r.blame(upstreamMilvus, "store", err)

@@ -111,7 +111,7 @@ func (r *run) forget(documents []*document) error {
 
 func (r *run) deleteRows(documents []*document) error {
 	var marks, others []staleRow
-	err := r.readRows(documents, []string{rows.ID, rows.Doc, rows.Chunks}, func(d *document, row rows.Row) {
+	err := r.readRows(documents, []string{rows.Field.ID, rows.Field.Doc, rows.Field.Chunks}, func(d *document, row rows.Row) {
 		d.found = true
 		if row.IsMark() {
 			marks = append(marks, staleRow{doc: d, id: row.ID})

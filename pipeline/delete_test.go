@@ -167,7 +167,7 @@ func (w *world) rowsOf(id string) (list []rows.Row) {
 
 func (w *world) dropRow(id string) {
 	w.t.Helper()
-	require.NoError(w.t, w.store.DeleteByPks(w.t.Context(), "docs", "", entity.NewColumnVarChar(rows.ID, []string{id})))
+	require.NoError(w.t, w.store.DeleteByPks(w.t.Context(), "docs", "", entity.NewColumnVarChar(rows.Field.ID, []string{id})))
 }
 
 // addRow writes a row that no run would write now.

@@ -253,7 +253,7 @@ func (e *enricher) readBack(documents []*document) {
 	}
 	for len(ids) > 0 {
 		n := min(len(ids), writeRows)
-		found, err := e.run.query(vectorstore.In(rows.ID, ids[:n]), []string{rows.ID, rows.Meta})
+		found, err := e.run.query(vectorstore.In(rows.Field.ID, ids[:n]), []string{rows.Field.ID, rows.Field.Meta})
 		if err != nil {
 			failAll(documents, err)
 			return

@@ -135,7 +135,7 @@ func TestEnrichmentIsStoredAndFound(t *testing.T) {
 	}
 
 	answer, err := w.store.Query(t.Context(), "docs", nil, `source == "docs/note.txt"`,
-		[]string{rows.Text, rows.TextSHA}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		[]string{rows.Field.Text, rows.Field.TextSHA}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	require.NoError(t, err)
 	list, err := rows.Read(answer)
 	require.NoError(t, err)
@@ -377,7 +377,7 @@ func TestAnswersThatCannotBeReadBack(t *testing.T) {
 type unreadable struct{ vectorstore.Store }
 
 func (u *unreadable) Query(ctx context.Context, collection string, partitions []string, expr string, fields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
-	if slices.Contains(fields, rows.Meta) {
+	if slices.Contains(fields, rows.Field.Meta) {
 		return nil, status.Error(codes.Unavailable, "gone")
 	}
 	return u.Store.Query(ctx, collection, partitions, expr, fields, opts...)

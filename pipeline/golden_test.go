@@ -228,8 +228,8 @@ func (g *golden) writeObjects() {
 // writeRows writes a line for each row, with hashes cut to 64 bits.
 func (g *golden) writeRows() {
 	answer, err := g.store.Query(g.t.Context(), "docs", nil, `id != ""`, []string{
-		rows.ID, rows.Doc, rows.Source, rows.Ordinal, rows.Chunks, rows.SHA, rows.Policy, rows.TextSHA,
-		rows.Heading, rows.Text, rows.Meta, rows.Vector,
+		rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA,
+		rows.Field.Policy, rows.Field.TextSHA, rows.Field.Heading, rows.Field.Text, rows.Field.Meta, rows.Field.Vector,
 	}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	require.NoError(g.t, err)
 	list, err := rows.Read(answer)

@@ -42,7 +42,7 @@ func (s *lyingStore) Upsert(ctx context.Context, collection, partition string, c
 	ids, err := s.Store.Upsert(ctx, collection, partition, columns...)
 	if err == nil && s.loses {
 		key, _ := ids.GetAsString(ids.Len() - 1)
-		err = s.DeleteByPks(ctx, collection, partition, entity.NewColumnVarChar(rows.ID, []string{key}))
+		err = s.DeleteByPks(ctx, collection, partition, entity.NewColumnVarChar(rows.Field.ID, []string{key}))
 	}
 	return ids, err
 }

@@ -117,7 +117,8 @@ func (w *world) run(change ...func(*Config)) (Summary, error) {
 func (w *world) rows() []rows.Row {
 	w.t.Helper()
 	answer, err := w.store.Query(w.t.Context(), "docs", nil, `id != ""`,
-		[]string{rows.ID, rows.Source, rows.Ordinal, rows.Chunks, rows.SHA, rows.Text, rows.Meta}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		[]string{rows.Field.ID, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Text, rows.Field.Meta},
+		client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	require.NoError(w.t, err)
 	list, err := rows.Read(answer)
 	require.NoError(w.t, err)

@@ -54,12 +54,12 @@ func newShelf(t *testing.T) *shelf {
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	model := staticmodel.New()
 	p := &Pipeline{Config: Config{Vectors: store, Collection: "docs", Embeddings: model, Model: staticmodel.Name, Logger: slog.New(slog.DiscardHandler), Parsers: parse.New(parse.Limits{})}}
-	schema, err := rows.Schema(p.Collection, rows.NewRecord(p.Model, model.Dimensions()))
+	schema, err := rows.NewRecord(p.Model, model.Dimensions()).Schema(p.Collection)
 	require.NoError(t, err)
 	require.NoError(t, store.CreateCollection(t.Context(), schema, 1))
 	index, err := entity.NewIndexAUTOINDEX(entity.COSINE)
 	require.NoError(t, err)
-	require.NoError(t, store.CreateIndex(t.Context(), p.Collection, rows.Vector, index, false))
+	require.NoError(t, store.CreateIndex(t.Context(), p.Collection, rows.Field.Vector, index, false))
 	require.NoError(t, store.LoadCollection(t.Context(), p.Collection, false))
 	return &shelf{Pipeline: p, model: model, spans: map[string][2]int64{}}
 }

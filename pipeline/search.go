@@ -54,7 +54,7 @@ type Hit struct {
 	Meta       json.RawMessage `json:"meta,omitempty"`
 }
 
-var hitFields = []string{rows.ID, rows.Source, rows.Heading, rows.Text, rows.Meta}
+var hitFields = []string{rows.Field.ID, rows.Field.Source, rows.Field.Heading, rows.Field.Text, rows.Field.Meta}
 
 // Search finds the chunks that answer a question best. The collection must hold
 // vectors of the pipeline's model; a [*StopError] of kind StopConfiguration
@@ -142,7 +142,7 @@ func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where str
 		return nil, err
 	}
 	results, err := p.VectorGuard.Search(ctx, p.Vectors, p.Collection, nil, where, hitFields,
-		[]entity.Vector{entity.FloatVector(vector)}, rows.Vector, entity.COSINE, candidates, param,
+		[]entity.Vector{entity.FloatVector(vector)}, rows.Field.Vector, entity.COSINE, candidates, param,
 		client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	if err != nil {
 		return nil, err

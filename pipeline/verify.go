@@ -193,11 +193,13 @@ func (s state) split(sha, policy string, chunks int) (missing int, stale []strin
 	return missing, stale
 }
 
-var stateFields = []string{rows.ID, rows.Doc, rows.Source, rows.Ordinal, rows.Chunks, rows.SHA, rows.Policy}
+var stateFields = []string{
+	rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Policy,
+}
 
 // read gives the rows of documents by the hash of their id.
 func (v *verifier) read(hashes []string) (map[string][]rows.Row, error) {
-	list, err := v.query(vectorstore.In(rows.Doc, hashes), stateFields)
+	list, err := v.query(vectorstore.In(rows.Field.Doc, hashes), stateFields)
 	byDoc := map[string][]rows.Row{}
 	for _, row := range list {
 		byDoc[row.Doc] = append(byDoc[row.Doc], row)
@@ -381,7 +383,7 @@ func (v *verifier) scan() iter.Seq2[rows.Row, error] {
 	}
 }
 
-var scanFields = []string{rows.ID, rows.Doc, rows.Source}
+var scanFields = []string{rows.Field.ID, rows.Field.Doc, rows.Field.Source}
 
 func (v *verifier) pages(take func(client.ResultSet) bool) error {
 	for offset := int64(0); ; offset += scanPage {
@@ -400,7 +402,7 @@ func (v *verifier) pages(take func(client.ResultSet) bool) error {
 func (v *verifier) iterate(store vectorstore.QueryIterable, take func(client.ResultSet) bool) error {
 	return v.vectors.do(v.ctx, "query", func() error {
 		it, err := v.VectorGuard.QueryIterator(v.ctx, store, client.NewQueryIteratorOption(v.Collection).
-			WithOutputFields(scanFields...).WithBatchSize(scanPage).WithExpr(rows.ID+` != ""`))
+			WithOutputFields(scanFields...).WithBatchSize(scanPage).WithExpr(rows.Field.ID+` != ""`))
 		if err != nil {
 			return err
 		}

@@ -45,8 +45,9 @@ func collectionName(t *testing.T) string {
 // storedRows reads every row of a collection, the vectors left out.
 func storedRows(t *testing.T, store vectorstore.Store, collection string) []rows.Row {
 	t.Helper()
-	answer, err := store.Query(t.Context(), collection, nil, rows.ID+` != ""`,
-		[]string{rows.ID, rows.Doc, rows.Source, rows.Ordinal, rows.Chunks, rows.SHA}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	answer, err := store.Query(t.Context(), collection, nil, rows.Field.ID+` != ""`,
+		[]string{rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA},
+		client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	require.NoError(t, err)
 	list, err := rows.Read(answer)
 	require.NoError(t, err)

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -32,34 +33,39 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 )
 
-// Names of the fields, in the order of the schema.
-const (
-	ID      = "id"       // primary key
-	Doc     = "doc"      // DocumentHash of the document's id
-	Source  = "source"   // the document's id
-	Ordinal = "ordinal"  // position in the document, from 0
-	Chunks  = "chunks"   // number of rows of the document on its commit mark, else 0
-	SHA     = "sha"      // content hash of the document on its commit mark, else ""
-	Policy  = "policy"   // how the document was parsed, chunked and embedded
-	TextSHA = "text_sha" // TextHash of the embedded text
-	Heading = "heading"  // heading path, "A > B"
-	Text    = "text"     // the chunk as stored
-	Meta    = "meta"     // JSON object: title, page, language, …
-	Vector  = "vector"
-)
+// Field holds the names of a row's fields in the store, in the order of the
+// schema.
+var Field = struct {
+	ID      string // primary key
+	Doc     string // DocumentHash of the document's id
+	Source  string // the document's id
+	Ordinal string // position in the document, from 0
+	Chunks  string // number of rows of the document on its commit mark, else 0
+	SHA     string // content hash of the document on its commit mark, else ""
+	Policy  string // how the document was parsed, chunked and embedded
+	TextSHA string // TextHash of the embedded text
+	Heading string // heading path, "A > B"
+	Text    string // the chunk as stored
+	Meta    string // JSON object: title, page, language, …
+	Vector  string
+}{
+	ID: "id", Doc: "doc", Source: "source", Ordinal: "ordinal", Chunks: "chunks", SHA: "sha", Policy: "policy",
+	TextSHA: "text_sha", Heading: "heading", Text: "text", Meta: "meta", Vector: "vector",
+}
 
 // Limits of the text fields in bytes, as Milvus counts them.
 const (
 	hashBytes    = 64
-	SourceBytes  = 2048
-	HeadingBytes = 2048
-	TextBytes    = 65535
+	sourceBytes  = 2048
+	headingBytes = 2048
+	textBytes    = 65535
 )
 
-// Layout is the version of this layout. It is kept in a collection's record.
-const Layout = 1
+// layout is the version of this layout. It is kept in a collection's record.
+const layout = 1
 
-// Row is one chunk of a document as it is stored.
+// Row is one chunk of a document as it is stored; [Field] says what its fields
+// hold.
 type Row struct {
 	ID, Doc, Source  string
 	Ordinal, Chunks  int
@@ -68,6 +74,34 @@ type Row struct {
 	Text             string
 	Meta             json.RawMessage
 	Vector           []float32
+}
+
+// field is one field of the schema and where a row keeps its value: exactly one
+// of the accessors is set.
+type field struct {
+	name   string
+	limit  int // of a text, in bytes
+	text   func(*Row) *string
+	number func(*Row) *int
+	meta   func(*Row) *[]byte
+	vector func(*Row) *[]float32
+}
+
+// fields is the layout: the schema, the columns of an upsert and the reading of
+// an answer follow it.
+var fields = []field{
+	{name: Field.ID, limit: hashBytes, text: func(r *Row) *string { return &r.ID }},
+	{name: Field.Doc, limit: hashBytes, text: func(r *Row) *string { return &r.Doc }},
+	{name: Field.Source, limit: sourceBytes, text: func(r *Row) *string { return &r.Source }},
+	{name: Field.Ordinal, number: func(r *Row) *int { return &r.Ordinal }},
+	{name: Field.Chunks, number: func(r *Row) *int { return &r.Chunks }},
+	{name: Field.SHA, limit: hashBytes, text: func(r *Row) *string { return &r.SHA }},
+	{name: Field.Policy, limit: hashBytes, text: func(r *Row) *string { return &r.Policy }},
+	{name: Field.TextSHA, limit: hashBytes, text: func(r *Row) *string { return &r.TextSHA }},
+	{name: Field.Heading, limit: headingBytes, text: func(r *Row) *string { return &r.Heading }},
+	{name: Field.Text, limit: textBytes, text: func(r *Row) *string { return &r.Text }},
+	{name: Field.Meta, meta: func(r *Row) *[]byte { return (*[]byte)(&r.Meta) }},
+	{name: Field.Vector, vector: func(r *Row) *[]float32 { return &r.Vector }},
 }
 
 // DocumentHash is the hash under which a document's rows and originals are kept.
@@ -88,7 +122,7 @@ func PolicyHash(parts ...string) string {
 func (r *Row) Seal(embedded string) {
 	r.Doc = DocumentHash(r.Source)
 	r.TextSHA = TextHash(embedded)
-	r.Heading = clip(r.Heading, HeadingBytes)
+	r.Heading = clip(r.Heading, headingBytes)
 	r.ID = hexSum("penstock row 1", r.Source, r.Policy, strconv.Itoa(r.Ordinal),
 		embedded, r.Heading, r.Text, string(r.Meta), r.SHA, strconv.Itoa(r.Chunks))
 }
@@ -102,10 +136,10 @@ func (r *Row) IsMark() bool { return r.Chunks > 0 }
 // Check reports what makes the row impossible to store.
 func (r *Row) Check() error {
 	switch {
-	case len(r.Source) > SourceBytes:
-		return fmt.Errorf("the document id has %d bytes, more than the %d that can be stored; shorten its path", len(r.Source), SourceBytes)
-	case len(r.Text) > TextBytes:
-		return fmt.Errorf("chunk %d has %d bytes, more than the %d that can be stored; lower the chunk size", r.Ordinal, len(r.Text), TextBytes)
+	case len(r.Source) > sourceBytes:
+		return fmt.Errorf("the document id has %d bytes, more than the %d that can be stored; shorten its path", len(r.Source), sourceBytes)
+	case len(r.Text) > textBytes:
+		return fmt.Errorf("chunk %d has %d bytes, more than the %d that can be stored; lower the chunk size", r.Ordinal, len(r.Text), textBytes)
 	case !utf8.ValidString(r.Text) || !utf8.ValidString(r.Heading) || !utf8.ValidString(r.Source):
 		return fmt.Errorf("chunk %d is not valid UTF-8", r.Ordinal)
 	}
@@ -140,9 +174,9 @@ func clip(text string, limit int) string {
 	return text[:limit]
 }
 
-// Record is what a collection says of itself, in its description.
+// Record is what a collection says about itself, in its description.
 type Record struct {
-	Layout     int    `json:"penstock"`
+	Layout     int    `json:"penstock"`     // version of the layout of its rows
 	ID         string `json:"id,omitempty"` // tells a collection from another of that name
 	Model      string `json:"model"`
 	Dimensions int    `json:"dimensions"`
@@ -151,7 +185,7 @@ type Record struct {
 
 // NewRecord describes a collection of this layout for a model. Its ID is empty.
 func NewRecord(model string, dimensions int) Record {
-	return Record{Layout: Layout, Model: model, Dimensions: dimensions, Metric: string(entity.COSINE)}
+	return Record{Layout: layout, Model: model, Dimensions: dimensions, Metric: string(entity.COSINE)}
 }
 
 // ReadRecord reads a collection's record; false means that it has none.
@@ -162,54 +196,51 @@ func ReadRecord(description string) (Record, bool) {
 }
 
 // Schema is the schema of a collection with that record.
-func Schema(collection string, record Record) (*entity.Schema, error) {
-	description, err := json.Marshal(record)
+func (r Record) Schema(collection string) (*entity.Schema, error) {
+	description, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("record of collection %q: %w", collection, err)
 	}
 	s := entity.NewSchema().WithName(collection).WithDescription(string(description))
-	s.WithField(varchar(ID, hashBytes).WithIsPrimaryKey(true))
-	for _, f := range []*entity.Field{
-		varchar(Doc, hashBytes), varchar(Source, SourceBytes),
-		integer(Ordinal), integer(Chunks),
-		varchar(SHA, hashBytes), varchar(Policy, hashBytes), varchar(TextSHA, hashBytes),
-		varchar(Heading, HeadingBytes), varchar(Text, TextBytes),
-		entity.NewField().WithName(Meta).WithDataType(entity.FieldTypeJSON),
-		entity.NewField().WithName(Vector).WithDataType(entity.FieldTypeFloatVector).WithDim(int64(record.Dimensions)),
-	} {
-		s.WithField(f)
+	for _, f := range fields {
+		s.WithField(f.entity(r.Dimensions).WithIsPrimaryKey(f.name == Field.ID))
 	}
 	return s, nil
 }
 
-func varchar(name string, limit int64) *entity.Field {
-	return entity.NewField().WithName(name).WithDataType(entity.FieldTypeVarChar).WithMaxLength(limit)
+func (f field) entity(dimensions int) *entity.Field {
+	e := entity.NewField().WithName(f.name)
+	switch {
+	case f.text != nil:
+		return e.WithDataType(entity.FieldTypeVarChar).WithMaxLength(int64(f.limit))
+	case f.number != nil:
+		return e.WithDataType(entity.FieldTypeInt64)
+	case f.meta != nil:
+		return e.WithDataType(entity.FieldTypeJSON)
+	}
+	return e.WithDataType(entity.FieldTypeFloatVector).WithDim(int64(dimensions))
 }
 
-func integer(name string) *entity.Field {
-	return entity.NewField().WithName(name).WithDataType(entity.FieldTypeInt64)
-}
-
-// Misfit says in which way a collection that exists cannot hold rows of the
-// wanted record; nil means that it can.
-func Misfit(found *entity.Collection, want Record) error {
+// Misfit says in which way a collection that exists cannot hold rows of this
+// record; nil means that it can.
+func (r Record) Misfit(found *entity.Collection) error {
 	record, ok := ReadRecord(found.Schema.Description)
 	switch {
 	case !ok:
 		return errors.New("it was not made by penstock (its description holds no record)")
-	case record.Layout != want.Layout:
-		return fmt.Errorf("it has row layout %d, this version writes %d", record.Layout, want.Layout)
-	case record.Model != want.Model || record.Dimensions != want.Dimensions:
+	case record.Layout != r.Layout:
+		return fmt.Errorf("it has row layout %d, this version writes %d", record.Layout, r.Layout)
+	case record.Model != r.Model || record.Dimensions != r.Dimensions:
 		return fmt.Errorf("it holds vectors of model %q with %d dimensions, this run makes those of %q with %d",
-			record.Model, record.Dimensions, want.Model, want.Dimensions)
-	case record.Metric != want.Metric:
-		return fmt.Errorf("it uses metric %s, not %s", record.Metric, want.Metric)
+			record.Model, record.Dimensions, r.Model, r.Dimensions)
+	case record.Metric != r.Metric:
+		return fmt.Errorf("it uses metric %s, not %s", record.Metric, r.Metric)
 	}
-	return fieldsFit(found.Schema, want)
+	return r.fieldsFit(found.Schema)
 }
 
-func fieldsFit(found *entity.Schema, want Record) error {
-	schema, err := Schema(found.CollectionName, want)
+func (r Record) fieldsFit(found *entity.Schema) error {
+	schema, err := r.Schema(found.CollectionName)
 	if err != nil {
 		return err
 	}
@@ -231,38 +262,36 @@ func fieldsFit(found *entity.Schema, want Record) error {
 
 // Columns turns rows, each with its vector, into the columns of an upsert.
 func Columns(list []*Row, dimensions int) []entity.Column {
-	text := func(name string, get func(*Row) string) entity.Column {
-		return entity.NewColumnVarChar(name, each(list, get))
+	columns := make([]entity.Column, len(fields))
+	for i, f := range fields {
+		columns[i] = f.column(list, dimensions)
 	}
-	number := func(name string, get func(*Row) int) entity.Column {
-		return entity.NewColumnInt64(name, each(list, func(r *Row) int64 { return int64(get(r)) }))
-	}
-	return []entity.Column{
-		text(ID, func(r *Row) string { return r.ID }),
-		text(Doc, func(r *Row) string { return r.Doc }),
-		text(Source, func(r *Row) string { return r.Source }),
-		number(Ordinal, func(r *Row) int { return r.Ordinal }),
-		number(Chunks, func(r *Row) int { return r.Chunks }),
-		text(SHA, func(r *Row) string { return r.SHA }),
-		text(Policy, func(r *Row) string { return r.Policy }),
-		text(TextSHA, func(r *Row) string { return r.TextSHA }),
-		text(Heading, func(r *Row) string { return r.Heading }),
-		text(Text, func(r *Row) string { return r.Text }),
-		entity.NewColumnJSONBytes(Meta, each(list, func(r *Row) []byte { return r.Meta })),
-		entity.NewColumnFloatVector(Vector, dimensions, each(list, func(r *Row) []float32 { return r.Vector })),
-	}
+	return columns
 }
 
-func each[T any](list []*Row, get func(*Row) T) []T {
+func (f field) column(list []*Row, dimensions int) entity.Column {
+	switch {
+	case f.text != nil:
+		return entity.NewColumnVarChar(f.name, each(list, func(r *Row) string { return *f.text(r) }))
+	case f.number != nil:
+		return entity.NewColumnInt64(f.name, each(list, func(r *Row) int64 { return int64(*f.number(r)) }))
+	case f.meta != nil:
+		return entity.NewColumnJSONBytes(f.name, each(list, func(r *Row) []byte { return *f.meta(r) }))
+	}
+	return entity.NewColumnFloatVector(f.name, dimensions, each(list, func(r *Row) []float32 { return *f.vector(r) }))
+}
+
+func each[V, T any](list []V, get func(V) T) []T {
 	values := make([]T, len(list))
-	for i, r := range list {
-		values[i] = get(r)
+	for i, v := range list {
+		values[i] = get(v)
 	}
 	return values
 }
 
 // Read turns the columns of an answer back into rows; fields that were not
-// asked for stay zero. The error says which column is not of its type.
+// asked for stay zero, and columns that no row has are passed over. The error
+// names a column that is too long or short, or not of its field's type.
 func Read(columns client.ResultSet) ([]Row, error) {
 	list := make([]Row, columns.Len())
 	for _, column := range columns {
@@ -277,46 +306,41 @@ func Read(columns client.ResultSet) ([]Row, error) {
 }
 
 func readColumn(list []Row, column entity.Column) error {
+	f := fieldNamed(column.Name())
+	if f.name != "" && f.entity(0).DataType != column.Type() {
+		return fmt.Errorf("column %q is of another type than its field: %T", column.Name(), column)
+	}
 	switch c := column.(type) {
 	case *entity.ColumnVarChar:
-		if set := textField(column.Name()); set != nil {
-			for i, v := range c.Data() {
-				*set(&list[i]) = v
-			}
-		}
+		fill(list, c.Data(), f.text)
 	case *entity.ColumnInt64:
-		if set := intField(column.Name()); set != nil {
-			for i, v := range c.Data() {
-				*set(&list[i]) = int(v)
-			}
-		}
+		fill(list, each(c.Data(), func(v int64) int { return int(v) }), f.number)
 	case *entity.ColumnJSONBytes:
-		for i, v := range c.Data() {
-			list[i].Meta = v
-		}
+		fill(list, c.Data(), f.meta)
 	case *entity.ColumnFloatVector:
-		for i, v := range c.Data() {
-			list[i].Vector = v
-		}
+		fill(list, c.Data(), f.vector)
 	default:
 		return fmt.Errorf("column %q is of a type that this layout does not have: %T", column.Name(), column)
 	}
 	return nil
 }
 
-// textField gives access to a text field by its column's name, nil for a
-// column that is none of ours.
-func textField(name string) func(*Row) *string {
-	return map[string]func(*Row) *string{
-		ID: func(r *Row) *string { return &r.ID }, Doc: func(r *Row) *string { return &r.Doc },
-		Source: func(r *Row) *string { return &r.Source }, SHA: func(r *Row) *string { return &r.SHA },
-		Policy: func(r *Row) *string { return &r.Policy }, TextSHA: func(r *Row) *string { return &r.TextSHA },
-		Heading: func(r *Row) *string { return &r.Heading }, Text: func(r *Row) *string { return &r.Text },
-	}[name]
+// fieldNamed is the field of that name, or the zero field.
+func fieldNamed(name string) field {
+	i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+	if i < 0 {
+		return field{}
+	}
+	return fields[i]
 }
 
-func intField(name string) func(*Row) *int {
-	return map[string]func(*Row) *int{
-		Ordinal: func(r *Row) *int { return &r.Ordinal }, Chunks: func(r *Row) *int { return &r.Chunks },
-	}[name]
+// fill puts a column's values where the rows keep them; at is nil for a column
+// that no row has.
+func fill[T any](list []Row, values []T, at func(*Row) *T) {
+	if at == nil {
+		return
+	}
+	for i, v := range values {
+		*at(&list[i]) = v
+	}
 }

@@ -17,7 +17,7 @@ func sample() Row {
 	return r
 }
 
-// The ids are in stores out there: this value may change only with Layout.
+// The ids are in stores out there: this value may change only with layout.
 func TestIDIsStable(t *testing.T) {
 	assert.Equal(t, "15384f4234cf7c876e46fafcb2d2543559f8893d0e178798952d1cc0a25be179", sample().ID)
 }
@@ -42,9 +42,9 @@ func TestEveryFieldIsInTheID(t *testing.T) {
 }
 
 func TestHeadingIsClippedInsideItsLimit(t *testing.T) {
-	r := Row{Heading: strings.Repeat("é", HeadingBytes)}
+	r := Row{Heading: strings.Repeat("é", headingBytes)}
 	r.Seal("x")
-	assert.LessOrEqual(t, len(r.Heading), HeadingBytes)
+	assert.LessOrEqual(t, len(r.Heading), headingBytes)
 	assert.True(t, utf8.ValidString(r.Heading))
 	assert.Equal(t, "a", clip("aé", 2))
 }
@@ -53,8 +53,8 @@ func TestCheck(t *testing.T) {
 	ok := sample()
 	require.NoError(t, ok.Check())
 	for want, r := range map[string]Row{
-		"document id": {Source: strings.Repeat("x", SourceBytes+1)},
-		"chunk size":  {Text: strings.Repeat("x", TextBytes+1)},
+		"document id": {Source: strings.Repeat("x", sourceBytes+1)},
+		"chunk size":  {Text: strings.Repeat("x", textBytes+1)},
 		"UTF-8":       {Text: "\xff"},
 	} {
 		require.ErrorContains(t, r.Check(), want)
@@ -74,7 +74,7 @@ func TestColumnsAndBack(t *testing.T) {
 }
 
 func TestColumnsFollowTheSchema(t *testing.T) {
-	schema, err := Schema("c", NewRecord("m", 2))
+	schema, err := NewRecord("m", 2).Schema("c")
 	require.NoError(t, err)
 	r := sample()
 	columns := Columns([]*Row{&r}, 2)
@@ -83,14 +83,16 @@ func TestColumnsFollowTheSchema(t *testing.T) {
 		assert.Equal(t, f.Name, columns[i].Name())
 		assert.Equal(t, f.DataType, columns[i].Type())
 	}
-	assert.Equal(t, ID, schema.PKFieldName())
+	assert.Equal(t, Field.ID, schema.PKFieldName())
 }
 
 func TestReadRefusesWhatIsNotOurs(t *testing.T) {
 	_, err := Read(client.ResultSet{entity.NewColumnBool("flag", []bool{true})})
 	require.ErrorContains(t, err, "flag")
-	_, err = Read(client.ResultSet{entity.NewColumnInt64(Ordinal, []int64{1}), entity.NewColumnInt64(Chunks, []int64{1, 2})})
+	_, err = Read(client.ResultSet{entity.NewColumnInt64(Field.Ordinal, []int64{1}), entity.NewColumnInt64(Field.Chunks, []int64{1, 2})})
 	require.ErrorContains(t, err, "2 values for 1 rows")
+	_, err = Read(client.ResultSet{entity.NewColumnInt64(Field.Text, []int64{1})})
+	require.ErrorContains(t, err, `"text" is of another type`)
 	list, err := Read(client.ResultSet{entity.NewColumnInt64("count(*)", []int64{7}), entity.NewColumnVarChar("other", []string{"x"})})
 	require.NoError(t, err)
 	assert.Equal(t, []Row{{}}, list)
@@ -102,7 +104,7 @@ func TestMisfit(t *testing.T) {
 		if change != nil {
 			change(&record)
 		}
-		schema, err := Schema("c", record)
+		schema, err := record.Schema("c")
 		require.NoError(t, err)
 		if fields != nil {
 			fields(schema)
@@ -110,7 +112,7 @@ func TestMisfit(t *testing.T) {
 		return &entity.Collection{Name: "c", Schema: schema}
 	}
 	want := NewRecord("m", 2)
-	require.NoError(t, Misfit(collection(nil, nil), want))
+	require.NoError(t, want.Misfit(collection(nil, nil)))
 	for text, found := range map[string]*entity.Collection{
 		"not made by penstock": collection(nil, func(s *entity.Schema) { s.Description = "mine" }),
 		"row layout 7":         collection(func(r *Record) { r.Layout = 7 }, nil),
@@ -120,6 +122,6 @@ func TestMisfit(t *testing.T) {
 		`no field "vector"`:    collection(nil, func(s *entity.Schema) { s.Fields = s.Fields[:len(s.Fields)-1] }),
 		`field "vector" is of`: collection(nil, func(s *entity.Schema) { s.Fields[len(s.Fields)-1].WithDim(5) }),
 	} {
-		require.ErrorContains(t, Misfit(found, want), text)
+		require.ErrorContains(t, want.Misfit(found), text)
 	}
 }
