@@ -73,7 +73,7 @@ func call[T any](ctx context.Context, g Guard, op operation, fn func(context.Con
 		ctx, told = withWait(ctx, op.name)
 		defer observe(b, op.name, time.Now())
 		v, headers, err := fn(ctx)
-		if _, known := told.get(); !known && err != nil {
+		if err != nil && told.told.Load() == nil {
 			told.read(headers) // a client of another make, without our transport
 		}
 		return v, err

@@ -22,8 +22,10 @@ import (
 //   - the caller cancelled its own context: ignored
 //   - the request was wrong before it left, or the refusal came from another breaker: ignored
 //   - 401, 402, 403, and 429 for a spent quota or an unpaid bill: denied
-//   - 429 otherwise, and 503 and 529 that name a time to wait: throttled
-//   - 408 and 5xx: failure; any other 4xx: ignored
+//   - 429 otherwise: throttled
+//   - 503 and 529 that name a time to wait, longer than none: throttled and
+//     unavailable, which is waited out and counts towards opening the breaker
+//   - 408 and other 5xx: failure; any other 4xx: ignored
 //   - connections, deadlines of any origin, answers that cannot be read, *[ContractError] without a word of the
 //     server's, and all else: failure
 //
@@ -42,12 +44,7 @@ func verdict(callerCtx context.Context, err error, wait *wait) resilience.Verdic
 	if !ok {
 		return resilience.Verdict{Outcome: resilience.Failure}
 	}
-	after, told := wait.get()
-	outcome := answer.outcome(told)
-	if outcome != resilience.Throttled {
-		after = 0
-	}
-	return resilience.Verdict{Outcome: outcome, RetryAfter: after}
+	return answer.verdict(wait.get())
 }
 
 // callerLeft is true for the error of the caller's own cancellation alone. The HTTP client gives the cause of it where
@@ -153,17 +150,30 @@ func (a answer) says(words []string) bool {
 	return false
 }
 
-// outcome is the table of Classify. told says that the server named a time to wait.
-func (a answer) outcome(told bool) resilience.Outcome {
-	const overloaded = 529 // not in net/http, sent by some providers
+// overloaded is not in net/http and sent by some providers.
+const overloaded = 529
+
+// verdict is what the server means, who named a time to wait or, with zero,
+// none.
+func (a answer) verdict(wait time.Duration) resilience.Verdict {
+	v := resilience.Verdict{Outcome: a.outcome()}
+	if wait > 0 && (a.status == http.StatusServiceUnavailable || a.status == overloaded) {
+		v = resilience.Verdict{Outcome: resilience.Throttled, Unavailable: true}
+	}
+	if v.Outcome == resilience.Throttled {
+		v.RetryAfter = wait
+	}
+	return v
+}
+
+// outcome is the table of Classify for an answer that names no time to wait.
+func (a answer) outcome() resilience.Outcome {
 	switch {
 	case a.status == http.StatusUnauthorized, a.status == http.StatusPaymentRequired, a.status == http.StatusForbidden:
 		return resilience.Denied
 	case a.status == http.StatusTooManyRequests && a.says(quota):
 		return resilience.Denied
 	case a.status == http.StatusTooManyRequests:
-		return resilience.Throttled
-	case (a.status == http.StatusServiceUnavailable || a.status == overloaded) && told:
 		return resilience.Throttled
 	case a.status == http.StatusRequestTimeout, a.status < http.StatusBadRequest, a.status >= http.StatusInternalServerError:
 		return resilience.Failure

@@ -42,6 +42,7 @@ var answers = []struct {
 	{name: "403", status: 403, want: resilience.Denied},
 	{name: "401 of a proxy, in HTML", status: 401, body: "<html>who are you</html>", want: resilience.Denied},
 	{name: "429", status: 429, want: resilience.Throttled},
+	{name: "429 with zero", status: 429, header: http.Header{"Retry-After": {"0"}}, want: resilience.Throttled},
 	{name: "429 with seconds", status: 429, header: http.Header{"Retry-After": {"7"}}, want: resilience.Throttled, wait: 7 * time.Second},
 	{name: "429 with an error text", status: 429, header: http.Header{"Retry-After": {"3"}}, body: `{"error":"slow down"}`, want: resilience.Throttled, wait: 3 * time.Second},
 	{name: "429 without a body", status: 429, header: http.Header{"Retry-After": {"3"}}, body: "\n", want: resilience.Throttled, wait: 3 * time.Second},
@@ -56,9 +57,14 @@ var answers = []struct {
 	{name: "502", status: 502, want: resilience.Failure},
 	{name: "503", status: 503, want: resilience.Failure},
 	{name: "503 with seconds", status: 503, header: http.Header{"Retry-After": {"20"}}, want: resilience.Throttled, wait: 20 * time.Second},
+	{name: "503 with a date", status: 503, header: http.Header{"Retry-After": {"Thu, 01 Jan 2026 12:00:20 GMT"}, "Date": {"Thu, 01 Jan 2026 12:00:00 GMT"}}, want: resilience.Throttled, wait: 20 * time.Second},
+	{name: "503 with zero", status: 503, header: http.Header{"Retry-After": {"0"}}, want: resilience.Failure},
+	{name: "503 with a negative number", status: 503, header: http.Header{"Retry-After": {"-5"}}, want: resilience.Failure},
+	{name: "503 with a date gone by", status: 503, header: http.Header{"Retry-After": {"Thu, 01 Jan 2026 11:59:00 GMT"}, "Date": {"Thu, 01 Jan 2026 12:00:00 GMT"}}, want: resilience.Failure},
 	{name: "503 with nonsense", status: 503, header: http.Header{"Retry-After": {"soon"}}, want: resilience.Failure},
 	{name: "500 with seconds", status: 500, header: http.Header{"Retry-After": {"20"}}, want: resilience.Failure},
 	{name: "529 overloaded", status: 529, want: resilience.Failure},
+	{name: "529 with zero", status: 529, header: http.Header{"Retry-After": {"0"}}, want: resilience.Failure},
 	{name: "529 with seconds", status: 529, header: http.Header{"Retry-After": {"20"}}, want: resilience.Throttled, wait: 20 * time.Second},
 	{name: "301 without location", status: 301, want: resilience.Failure},
 	{name: "301", status: 301, header: http.Header{"Location": {"/elsewhere"}}, want: resilience.Failure},
@@ -76,12 +82,15 @@ func TestAnswersOfServersByOperation(t *testing.T) {
 		s.Script(llmtest.All(llmtest.Fault{Status: row.status, Header: row.header, Body: row.body}))
 		client := newClient(t, llm.Config{BaseURL: s.URL})
 		for i, name := range []string{"chat", "stream", "embeddings", "models"} {
-			guard := newGuard(resilience.Config{OpenOnThrottle: true})
+			guard, told := listening(newGuard(resilience.Config{OpenOnThrottle: true}))
 			err := operations(guard, client)[i].do(t.Context())
 			t.Run(row.name+"/"+name, func(t *testing.T) {
 				require.Error(t, err)
 				assertOutcome(t, guard, row.want)
 				assert.InDelta(t, row.wait, held(guard, row.want), float64(time.Second), "the server's wait reaches the breaker")
+				want := resilience.Verdict{Outcome: row.want, RetryAfter: row.wait}
+				want.Unavailable = row.want == resilience.Throttled && row.status != http.StatusTooManyRequests
+				assert.Equal(t, []resilience.Verdict{want}, *told)
 			})
 		}
 		assert.Equal(t, 4, s.Stats().Requests, "%s: each attempt is one call", row.name)
@@ -99,6 +108,33 @@ func held(g llm.Guard, outcome resilience.Outcome) time.Duration {
 		return 0
 	}
 	return left
+}
+
+// A server that is unavailable is asked five times, whatever time it names; one
+// that throttles is asked each time.
+func TestUnavailableServersOpenTheBreaker(t *testing.T) {
+	for _, row := range []struct {
+		fault llmtest.Fault
+		sent  int
+	}{
+		{llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"0"}}}, 5},
+		{llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"1"}}}, 5},
+		{llmtest.Fault{Status: 529, Header: http.Header{"Retry-After": {"1"}}}, 5},
+		{llmtest.RateLimit("1"), 50},
+	} {
+		s := llmtest.NewServer(t, llmtest.Options{})
+		s.Script(llmtest.All(row.fault))
+		client := newClient(t, llm.Config{BaseURL: s.URL})
+		guard := newGuard(resilience.Config{})
+		for _, call := range operations(guard, client) {
+			guard.Breaker.Reset()
+			before := s.Stats().Requests
+			for range 50 {
+				require.Error(t, call.do(t.Context()))
+			}
+			assert.Equal(t, row.sent, s.Stats().Requests-before, "%d, %s", row.fault.Status, call.name)
+		}
+	}
 }
 
 func TestRetryAfterOfAClientOfAnotherMake(t *testing.T) {

@@ -59,12 +59,13 @@ func (f Fallback) CreateChatCompletion(ctx context.Context, request openai.ChatC
 		if p.Model != "" {
 			r.Model = p.Model
 		}
-		response, err := p.Guard.CreateChatCompletion(ctx, p.Client, r)
+		var verdict resilience.Verdict
+		response, err := p.Guard.hearing(&verdict).CreateChatCompletion(ctx, p.Client, r)
 		if err == nil {
 			return Answer{ChatCompletionResponse: response, Provider: p.Name, Passed: passed}, nil
 		}
 		failed := &ProviderError{Provider: p.Name, Err: err}
-		if !passOn(ctx, err) {
+		if !passOn(ctx, err, verdict) {
 			return Answer{Passed: passed}, failed
 		}
 		passed = append(passed, failed)
@@ -72,15 +73,28 @@ func (f Fallback) CreateChatCompletion(ctx context.Context, request openai.ChatC
 	return Answer{Passed: passed}, noProvider(passed)
 }
 
-func passOn(ctx context.Context, err error) bool {
-	if errors.Is(err, resilience.ErrOpen) {
-		return true
+// hearing is g with a copy of the verdict for its caller.
+func (g Guard) hearing(copied *resilience.Verdict) Guard {
+	settled := g.Settled
+	g.Settled = func(v resilience.Verdict) {
+		*copied = v
+		if settled != nil {
+			settled(v)
+		}
 	}
-	if ctx.Err() != nil {
+	return g
+}
+
+// passOn says whether the next provider is asked after an error, which has a
+// verdict unless the call was refused.
+func passOn(ctx context.Context, err error, v resilience.Verdict) bool {
+	switch {
+	case errors.Is(err, resilience.ErrOpen):
+		return true
+	case ctx.Err() != nil:
 		return false
 	}
-	outcome := Classify(ctx, err).Outcome
-	return outcome == resilience.Failure || outcome == resilience.Throttled
+	return v.Outcome == resilience.Failure || v.Outcome == resilience.Throttled
 }
 
 // noProvider is a Fallback in which nobody answered.

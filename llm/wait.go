@@ -58,10 +58,10 @@ func (w *wait) read(h http.Header) {
 	}
 }
 
-// get may be called on nil.
-func (w *wait) get() (d time.Duration, told bool) {
+// get is the time to wait, zero where none was named. It may be called on nil.
+func (w *wait) get() time.Duration {
 	if w == nil || w.told.Load() == nil {
-		return 0, false
+		return 0
 	}
-	return *w.told.Load(), true
+	return *w.told.Load()
 }

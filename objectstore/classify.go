@@ -57,6 +57,9 @@ var byCode = map[string]resilience.Outcome{
 	"RequestTimeout": resilience.Failure,
 }
 
+// overloaded is not in net/http and sent by some gateways.
+const overloaded = 529
+
 // byStatus reads the statuses whose code is unknown or, after a HEAD, absent.
 // Other 4xx are the caller's; 5xx are failures.
 var byStatus = map[int]resilience.Outcome{
@@ -74,8 +77,9 @@ var byStatus = map[int]resilience.Outcome{
 //
 //	Success    404, 304, 409, 412: an answer that proves S3 works
 //	Denied     bad or missing credentials, no permission
-//	Throttled  SlowDown, 429, 503 with Retry-After, which it carries on
-//	Failure    5xx, connection failures, timeouts, *ContractError, a redirect
+//	Throttled  SlowDown, 429, and 503 and 529 with a positive Retry-After, which
+//	           are Unavailable too. The time to wait is carried on.
+//	Failure    other 5xx, connection failures, timeouts, *ContractError, a redirect
 //	           to another place
 //	Ignored    other 4xx, what never left, the caller's cancellation
 //
@@ -137,10 +141,11 @@ func answered(err error, s int, code string) resilience.Verdict {
 		out, known = byStatus[s]
 	}
 	after := retryAfter(err)
+	down := after > 0 && (s == http.StatusServiceUnavailable || s == overloaded) && out != resilience.Throttled
 	switch {
 	case s == http.StatusForbidden && operation(err) == "HeadObject":
 		out = resilience.Ignored
-	case s == http.StatusServiceUnavailable && after > 0:
+	case down:
 		out = resilience.Throttled
 	case known:
 	case s >= 300 && s < 400 && elsewhere(err):
@@ -153,7 +158,7 @@ func answered(err error, s int, code string) resilience.Verdict {
 	if out != resilience.Throttled {
 		after = 0
 	}
-	return resilience.Verdict{Outcome: out, RetryAfter: after}
+	return resilience.Verdict{Outcome: out, RetryAfter: after, Unavailable: down}
 }
 
 func operation(err error) string {

@@ -65,6 +65,13 @@ func TestClassify(t *testing.T) {
 		{503, "SlowDown", nil, throttled, failure, 0},
 		{503, "SlowDown", []string{"Retry-After: 7"}, throttled, throttled, 7 * time.Second},
 		{503, "", []string{"Retry-After: 7"}, throttled, throttled, 7 * time.Second},
+		{503, "ServiceUnavailable", []string{"Retry-After: 0"}, failure, failure, 0},
+		{503, "", []string{"Retry-After: -3"}, failure, failure, 0},
+		{503, "", []string{"Retry-After: Mon, 01 Jan 2001 00:00:00 GMT"}, failure, failure, 0},
+		{503, "", []string{"Retry-After: Fri, 01 Jan 2100 00:00:00 GMT"}, throttled, throttled, 24 * time.Hour},
+		{529, "", nil, failure, failure, 0},
+		{529, "", []string{"Retry-After: 0"}, failure, failure, 0},
+		{529, "", []string{"Retry-After: 7"}, throttled, throttled, 7 * time.Second},
 		{500, "", []string{"Retry-After: 7"}, failure, failure, 0},
 		{429, "", nil, throttled, throttled, 0},
 		{429, "TooManyRequests", []string{"Retry-After: 0.5"}, throttled, throttled, 500 * time.Millisecond},
@@ -78,10 +85,34 @@ func TestClassify(t *testing.T) {
 		s.set(says(row.status, row.code, row.headers...))
 		_, err := client.PutObject(t.Context(), put("key", "text"), noRetry)
 		require.Error(t, err, "%+v", row)
-		assert.Equal(t, resilience.Verdict{Outcome: row.put, RetryAfter: row.after}, objectstore.Classify(t.Context(), err), "PutObject %+v: %v", row, err)
+		down := row.after > 0 && row.status != 429
+		assert.Equal(t, resilience.Verdict{Outcome: row.put, RetryAfter: row.after, Unavailable: down && row.put == throttled && row.code != "SlowDown"}, objectstore.Classify(t.Context(), err), "PutObject %+v: %v", row, err)
 		_, err = client.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")}, noRetry)
 		require.Error(t, err, "%+v", row)
-		assert.Equal(t, resilience.Verdict{Outcome: row.head, RetryAfter: row.after}, objectstore.Classify(t.Context(), err), "HeadObject %+v: %v", row, err)
+		assert.Equal(t, resilience.Verdict{Outcome: row.head, RetryAfter: row.after, Unavailable: down && row.head == throttled}, objectstore.Classify(t.Context(), err), "HeadObject %+v: %v", row, err)
+	}
+}
+
+// A store that is unavailable is asked five times, whatever time it names; one
+// that throttles is asked each time.
+func TestUnavailableStoresOpenTheBreaker(t *testing.T) {
+	for _, row := range []struct {
+		answer http.HandlerFunc
+		sent   int32
+	}{
+		{says(503, "ServiceUnavailable", "Retry-After: 0"), 5},
+		{says(503, "ServiceUnavailable", "Retry-After: 1"), 5},
+		{says(529, "", "Retry-After: 1"), 5},
+		{says(503, "SlowDown", "Retry-After: 1"), 50},
+		{says(429, "", "Retry-After: 1"), 50},
+	} {
+		s := serve(t, row.answer)
+		g, _ := breaker(t, resilience.Config{})
+		for range 50 {
+			_, err := g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
+			require.Error(t, err)
+		}
+		assert.Equal(t, row.sent, s.requests.Load())
 	}
 }
 
