@@ -72,6 +72,7 @@ var arrows = []rule{
 	{"testutil", []string{"resilience", "testutil"}, "users test their own code with it, so it pulls in little"},
 	{"testutil/llmtest", []string{"llm/staticmodel", "resilience", "testutil"}, "its vectors are real ones"},
 	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
+	{"internal/bucket", []string{"objectstore", "resilience", "internal/upstreams"}, "a store that fails on command, for tests of those who keep things in one"},
 	{"scripts", nil, "tools of the house"},
 }
 
@@ -81,10 +82,10 @@ var only = []rule{
 	{"go.opentelemetry.io/", []string{"internal/trace", "llm", "objectstore", "vectorstore", "cmd"}, "one package makes spans, the doors describe them, the command exports them"},
 	{"github.com/stretchr/testify", []string{"objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "it is for tests"},
 	{"github.com/Shopify/toxiproxy", []string{"internal/upstreams/network"}, "it is for tests"},
-	{"testing", []string{"internal/upstreams", "testutil", "objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "test helpers alone take a testing.TB"},
+	{"testing", []string{"internal/upstreams", "internal/bucket", "testutil", "objectstore/objectstoretest", "vectorstore/vectorstoretest"}, "test helpers alone take a testing.TB"},
 	{"github.com/sashabaranov/go-openai", []string{"llm", "pipeline", "testutil", "cmd", "examples"}, "the types of the LLM door"},
 	{"github.com/milvus-io/", []string{"vectorstore", "pipeline", "cmd", "examples"}, "the types of the vector door"},
-	{"github.com/aws/", []string{"objectstore", "pipeline", "cmd", "examples", "internal/upstreams"}, "the types of the object door; a signature in a health check"},
+	{"github.com/aws/", []string{"objectstore", "pipeline", "cmd", "examples", "internal/upstreams", "internal/bucket"}, "the types of the object door; a signature in a health check"},
 	{"modernc.org/sqlite", []string{"vectorstore/sqlitestore", "pipeline/journal"}, "where a file is a database"},
 }
 

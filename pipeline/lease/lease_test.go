@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,96 +21,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/bucket"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/objectstore"
-	"github.com/penstock-go/penstock/objectstore/filestore"
-	"github.com/penstock-go/penstock/resilience"
 )
-
-// clocked is a filestore whose objects are as old as the clock of the test
-// says, and that can be told to fail or to be slow.
-type clocked struct {
-	*filestore.Store
-
-	mu     sync.Mutex
-	made   map[string]time.Time
-	before func(op string) error // nil: nothing
-	after  func(op string) error // what becomes of an answer
-}
-
-func newClocked(t *testing.T) *clocked {
-	t.Helper()
-	store, err := filestore.Open(t.TempDir())
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	_, err = store.CreateBucket(context.Background(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
-	require.NoError(t, err)
-	return &clocked{Store: store, made: map[string]time.Time{}}
-}
-
-func (c *clocked) on(before, after func(op string) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.before, c.after = before, after
-}
-
-func (c *clocked) hook(op string, after bool) error {
-	c.mu.Lock()
-	hook := c.before
-	if after {
-		hook = c.after
-	}
-	c.mu.Unlock()
-	if hook == nil {
-		return nil
-	}
-	return hook(op)
-}
-
-func (c *clocked) PutObject(ctx context.Context, in *s3.PutObjectInput, o ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
-	if err := c.hook("put", false); err != nil {
-		return nil, err
-	}
-	out, err := c.Store.PutObject(ctx, in, o...)
-	if err == nil {
-		c.mu.Lock()
-		c.made[*in.Key] = time.Now()
-		c.mu.Unlock()
-		err = c.hook("put", true)
-	}
-	return out, err
-}
-
-func (c *clocked) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, o ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
-	if err := c.hook("list", false); err != nil {
-		return nil, err
-	}
-	out, err := c.Store.ListObjectsV2(ctx, in, o...)
-	if err == nil {
-		defer func() { _ = c.hook("list", true) }()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i := range out.Contents {
-			made, ok := c.made[*out.Contents[i].Key]
-			if !ok { // it was created this instant
-				made = time.Now()
-			}
-			out.Contents[i].LastModified = aws.Time(made)
-		}
-	}
-	return out, err
-}
-
-func guard(t *testing.T) objectstore.Guard {
-	t.Helper()
-	b, err := resilience.New(t.Name(), resilience.Config{FailMax: 1000})
-	require.NoError(t, err)
-	return objectstore.Guard{Breaker: b}
-}
 
 func config(t *testing.T, store ObjectStore, holder string) Config {
 	t.Helper()
-	return Config{Objects: store, Guard: guard(t), Bucket: "bucket", Prefix: "state/lease/", Holder: holder, TTL: time.Minute}
+	return Config{Objects: store, Guard: bucket.Guard(t), Bucket: "bucket", Prefix: "state/lease/", Holder: holder, TTL: time.Minute}
 }
 
 func acquire(t *testing.T, c Config) *Lease {
@@ -138,7 +55,7 @@ func TestExpiry(t *testing.T) {
 	} {
 		t.Run(row.after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newClocked(t)
+				store := bucket.Open(t, "bucket")
 				first := acquire(t, config(t, store, "first"))
 				time.Sleep(row.after)
 				assert.Equal(t, row.held, first.Lost() == nil, "the holder's view")
@@ -167,7 +84,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
-	store := newClocked(t)
+	store := bucket.Open(t, "bucket")
 	epoch := int64(0)
 	for i := range 5 {
 		l := acquire(t, config(t, store, strconv.Itoa(i)))
@@ -188,7 +105,7 @@ func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 // Kept, a lease never expires; the process that keeps it may be slow.
 func TestKeepRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newClocked(t)
+		store := bucket.Open(t, "bucket")
 		l := acquire(t, config(t, store, "first"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var told []error
@@ -214,14 +131,14 @@ var errDown = errors.New("down")
 // back if nobody else took it.
 func TestLapsedAndHeldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newClocked(t)
+		store := bucket.Open(t, "bucket")
 		l := acquire(t, config(t, store, "first"))
 		ctx, cancel := context.WithCancel(t.Context())
 		told := make(chan error, 10)
 		done := make(chan struct{})
 		go func() { l.Keep(ctx, func(err error) { told <- err }); close(done) }()
 		time.Sleep(30 * time.Second) // renewed at 20
-		store.on(func(string) error { return errDown }, nil)
+		store.On(bucket.Fail(errDown), nil)
 		time.Sleep(50*time.Second - 1)
 		assert.Empty(t, told, "one nanosecond before the TTL has passed since the last renewal")
 		time.Sleep(time.Nanosecond)
@@ -235,7 +152,7 @@ func TestLapsedAndHeldAgain(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		assert.Empty(t, told, "told once")
-		store.on(nil, nil)
+		store.Heal()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		require.NoError(t, <-told, "nobody else had it")
@@ -247,14 +164,14 @@ func TestLapsedAndHeldAgain(t *testing.T) {
 
 func TestKeepEndsWhenAnotherHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newClocked(t)
+		store := bucket.Open(t, "bucket")
 		first := acquire(t, config(t, store, "first"))
-		store.on(func(string) error { return errDown }, nil)
+		store.On(bucket.Fail(errDown), nil)
 		told := make(chan error, 10)
 		done := make(chan struct{})
 		go func() { first.Keep(t.Context(), func(err error) { told <- err }); close(done) }()
 		time.Sleep(70 * time.Second)
-		store.on(nil, nil)
+		store.Heal()
 		acquire(t, config(t, store, "second"))
 		<-done
 		var lost *LostError
@@ -271,24 +188,19 @@ func TestKeepEndsWhenAnotherHasIt(t *testing.T) {
 
 // A renewal that arrives though no answer comes back is one's own.
 func TestRenewalWithoutAnswer(t *testing.T) {
-	store := newClocked(t)
+	store := bucket.Open(t, "bucket")
 	l := acquire(t, config(t, store, "first"))
 	before := l.number
-	store.on(nil, func(string) error { return errDown })
+	store.On(nil, bucket.Fail(errDown))
 	require.ErrorIs(t, l.Renew(t.Context()), errDown)
-	store.on(nil, nil)
+	store.Heal()
 	require.NoError(t, l.Renew(t.Context()))
 	assert.Equal(t, before+2, l.number)
 	assert.Nil(t, l.Lost())
 
-	store.on(func(op string) error {
-		if op == "list" {
-			return errDown
-		}
-		return nil
-	}, nil)
+	store.On(bucket.Fail(errDown, "list"), nil)
 	require.ErrorIs(t, l.Renew(t.Context()), errDown, "created and not looked at")
-	store.on(nil, nil)
+	store.Heal()
 	require.NoError(t, l.Renew(t.Context()))
 	assert.Equal(t, before+4, l.number)
 }
@@ -324,8 +236,8 @@ func (d *dice) below(n int) int {
 func (d *dice) nap(atMost time.Duration) { time.Sleep(time.Duration(d.below(int(atMost)))) }
 
 func crowd(t *testing.T, seed uint64) {
-	store, d := newClocked(t), &dice{from: rand.New(rand.NewPCG(seed, 0))}
-	trouble := func(string) error {
+	store, d := bucket.Open(t, "bucket"), &dice{from: rand.New(rand.NewPCG(seed, 0))}
+	trouble := func(string, string) error {
 		switch d.below(12) {
 		case 0:
 			return errDown
@@ -336,7 +248,7 @@ func crowd(t *testing.T, seed uint64) {
 		}
 		return nil
 	}
-	store.on(trouble, trouble)
+	store.On(trouble, trouble)
 	var mu sync.Mutex
 	var leases []*Lease
 	taken := 0
@@ -404,7 +316,7 @@ func use(t *testing.T, l *Lease, d *dice, watch func()) {
 func TestTakeoverRace(t *testing.T) {
 	t.Run("filestore", func(t *testing.T) {
 		for range 5 {
-			store := newClocked(t)
+			store := bucket.Open(t, "bucket")
 			c := config(t, store, "")
 			race(t, 32, func(i int) Config { c.Holder = strconv.Itoa(i); return c })
 		}
@@ -412,7 +324,7 @@ func TestTakeoverRace(t *testing.T) {
 	t.Run("seaweedfs", func(t *testing.T) {
 		at := upstreams.SeaweedFS(t)
 		for round := range 3 {
-			c := Config{Objects: seaweed(t, at), Guard: guard(t), Bucket: at.Bucket, Prefix: fmt.Sprintf("race-%d/lease/", round), TTL: time.Minute}
+			c := Config{Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket, Prefix: fmt.Sprintf("race-%d/lease/", round), TTL: time.Minute}
 			race(t, 8, func(i int) Config { c.Holder = strconv.Itoa(i); return c })
 		}
 	})
@@ -466,19 +378,10 @@ func contend(t *testing.T, contenders int, of func(int) Config) *Lease {
 	return winners[0]
 }
 
-func seaweed(t *testing.T, at upstreams.S3) *s3.Client {
-	t.Helper()
-	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
-		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
-	})
-	require.NoError(t, err)
-	return client
-}
-
 // The same on the real store, whose clock ticks in seconds.
 func TestSeaweedFS(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
-	c := Config{Objects: seaweed(t, at), Guard: guard(t), Bucket: at.Bucket, Prefix: "kept/lease/", Holder: "first", TTL: 3 * MinTTL}
+	c := Config{Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket, Prefix: "kept/lease/", Holder: "first", TTL: 3 * MinTTL}
 	first := acquire(t, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -512,16 +415,16 @@ func TestSeaweedFS(t *testing.T) {
 }
 
 // overwriter is a store that knows no conditions.
-type overwriter struct{ *clocked }
+type overwriter struct{ *bucket.Store }
 
 func (o overwriter) PutObject(ctx context.Context, in *s3.PutObjectInput, f ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	plain := *in
 	plain.IfNoneMatch = nil
-	return o.clocked.PutObject(ctx, &plain, f...)
+	return o.Store.PutObject(ctx, &plain, f...)
 }
 
 func TestStoreThatIgnoresConditions(t *testing.T) {
-	_, err := Acquire(t.Context(), config(t, overwriter{newClocked(t)}, "first"))
+	_, err := Acquire(t.Context(), config(t, overwriter{bucket.Open(t, "bucket")}, "first"))
 	var unsafe *UnsafeError
 	require.ErrorAs(t, err, &unsafe)
 	assert.Contains(t, unsafe.Error(), "ignores If-None-Match")
@@ -530,7 +433,7 @@ func TestStoreThatIgnoresConditions(t *testing.T) {
 // A contender that was asleep between looking and creating gets a number that
 // was deleted meanwhile: it does not rule.
 func TestStaleContender(t *testing.T) {
-	store := newClocked(t)
+	store := bucket.Open(t, "bucket")
 	l := acquire(t, config(t, store, "first"))
 	for range 5 {
 		require.NoError(t, l.Renew(t.Context()))
@@ -545,13 +448,10 @@ func TestStaleContender(t *testing.T) {
 
 // What cannot be read is somebody's.
 func TestRecordThatCannotBeRead(t *testing.T) {
-	store := newClocked(t)
+	store := bucket.Open(t, "bucket")
 	for i, text := range []string{"", "no json", `{"ttl_ms":0}`, `[1]`, strings.Repeat("x", recordBytes+1)} {
-		_, err := store.PutObject(t.Context(), &s3.PutObjectInput{
-			Bucket: aws.String("bucket"), Key: aws.String(fmt.Sprintf("state/lease/%019d", i+1)), Body: bytes.NewReader([]byte(text)),
-		})
-		require.NoError(t, err)
-		_, err = Acquire(t.Context(), config(t, store, "first"))
+		bucket.Put(t, store, "bucket", fmt.Sprintf("state/lease/%019d", i+1), text)
+		_, err := Acquire(t.Context(), config(t, store, "first"))
 		var held *HeldError
 		require.ErrorAs(t, err, &held, "%q", text)
 		assert.Contains(t, held.Error(), "it does not say which")
@@ -576,7 +476,7 @@ func TestStoreWithAnotherClock(t *testing.T) {
 			}))
 			client, err := objectstore.NewClient(t.Context(), objectstore.Config{Endpoint: server.URL, AccessKeyID: "a", SecretAccessKey: "s"})
 			require.NoError(t, err)
-			found, err := Look(t.Context(), Config{Objects: client, Guard: guard(t), Bucket: "b", Prefix: "l/"})
+			found, err := Look(t.Context(), Config{Objects: client, Guard: bucket.Guard(t), Bucket: "b", Prefix: "l/"})
 			require.NoError(t, err)
 			assert.Equal(t, held, found != nil, "skew %s, age %s", skew, age)
 			server.Close()
@@ -585,7 +485,7 @@ func TestStoreWithAnotherClock(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	c := config(t, newClocked(t), "")
+	c := config(t, bucket.Open(t, "bucket"), "")
 	c.TTL = 0
 	l := acquire(t, c)
 	assert.Equal(t, DefaultTTL, l.TTL)

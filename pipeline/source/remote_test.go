@@ -18,12 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/objectstore/filestore"
+	"github.com/penstock-go/penstock/internal/bucket"
 )
 
 // found lists inputs and reads each document.
@@ -86,22 +84,18 @@ func TestListNamesDocumentsAsWritten(t *testing.T) {
 	require.ErrorIs(t, err, errNoStdin)
 }
 
-func bucket(t *testing.T, objects map[string]string) Options {
+// inBucket has objects in the bucket bkt.
+func inBucket(t *testing.T, objects map[string]string) Options {
 	t.Helper()
-	store, err := filestore.Open(t.TempDir())
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	_, err = store.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bkt")})
-	require.NoError(t, err)
+	store := bucket.Open(t, "bkt")
 	for key, content := range objects {
-		_, err := store.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("bkt"), Key: aws.String(key), Body: strings.NewReader(content)})
-		require.NoError(t, err)
+		bucket.Put(t, store, "bkt", key, content)
 	}
 	return Options{Objects: func(context.Context) (ObjectReader, error) { return store, nil }}
 }
 
 func TestBucket(t *testing.T) {
-	options := bucket(t, map[string]string{
+	options := inBucket(t, map[string]string{
 		"docs/a.md": "A", "docs/sub/b.md": "B", "docs-old/c.md": "C", "docs": "D", "originals/x/y": "E",
 	})
 	options.ExcludeObjects = []string{"bkt/originals/"}
@@ -140,7 +134,7 @@ func TestBucket(t *testing.T) {
 }
 
 func TestBucketThatIsNotThere(t *testing.T) {
-	_, _, errs := found(t, bucket(t, nil), "s3://other/docs")
+	_, _, errs := found(t, inBucket(t, nil), "s3://other/docs")
 	require.Len(t, errs, 1)
 	var away *StoreError
 	require.ErrorAs(t, errs[0], &away)
@@ -281,7 +275,7 @@ func TestPublicName(t *testing.T) {
 
 func TestAgain(t *testing.T) {
 	base, _ := serve(t)
-	options := bucket(t, map[string]string{"docs/a b.md": "A"})
+	options := inBucket(t, map[string]string{"docs/a b.md": "A"})
 	options.AllowPrivate = true
 	file := filepath.Join(t.TempDir(), "x.md")
 	require.NoError(t, os.WriteFile(file, []byte("X"), 0o644))

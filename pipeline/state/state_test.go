@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/bucket"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/objectstore/filestore"
@@ -34,79 +34,20 @@ import (
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// hooked is a store that does something before each call of some operation.
-type hooked struct {
-	ObjectStore
-
-	mu     sync.Mutex
-	before func(op, key string) error
-}
-
-func (h *hooked) on(before func(op, key string) error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.before = before
-}
-
-func (h *hooked) call(op string, key *string) error {
-	h.mu.Lock()
-	before := h.before
-	h.mu.Unlock()
-	if before == nil {
-		return nil
-	}
-	return before(op, aws.ToString(key))
-}
-
-func (h *hooked) PutObject(ctx context.Context, in *s3.PutObjectInput, o ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
-	if err := h.call("put", in.Key); err != nil {
-		return nil, err
-	}
-	return h.ObjectStore.PutObject(ctx, in, o...)
-}
-
-func (h *hooked) GetObject(ctx context.Context, in *s3.GetObjectInput, o ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	if err := h.call("get", in.Key); err != nil {
-		return nil, err
-	}
-	return h.ObjectStore.GetObject(ctx, in, o...)
-}
-
-func (h *hooked) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, o ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
-	if err := h.call("list", in.Prefix); err != nil {
-		return nil, err
-	}
-	return h.ObjectStore.ListObjectsV2(ctx, in, o...)
-}
-
-func guard(t *testing.T) objectstore.Guard {
-	t.Helper()
-	b, err := resilience.New(t.Name(), resilience.Config{FailMax: 1000})
-	require.NoError(t, err)
-	return objectstore.Guard{Breaker: b}
-}
-
 // here is a state in a folder of this machine, and the folder.
-func here(t *testing.T) (Config, *hooked) {
+func here(t *testing.T) (Config, *bucket.Store) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
-	store, err := filestore.Open(t.TempDir())
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	h := &hooked{ObjectStore: store}
+	store := bucket.Open(t)
 	return Config{
-		Objects: h, Guard: guard(t), Bucket: "bucket", Prefix: "/nightly/", CreateBucket: true, Every: time.Hour,
-	}, h
+		Objects: store, Guard: bucket.Guard(t), Bucket: "bucket", Prefix: "/nightly/", CreateBucket: true, Every: time.Hour,
+	}, store
 }
 
 func there(t *testing.T) Config {
 	t.Helper()
 	at := upstreams.SeaweedFS(t)
-	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
-		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
-	})
-	require.NoError(t, err)
-	return Config{Objects: client, Guard: guard(t), Bucket: at.Bucket, Prefix: strings.ToLower(t.Name()), Every: time.Hour}
+	return Config{Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket, Prefix: strings.ToLower(t.Name()), Every: time.Hour}
 }
 
 func open(t *testing.T, c Config) *State {
@@ -237,7 +178,7 @@ func TestWrittenBackMeanwhile(t *testing.T) {
 	c, _ := here(t)
 	c.Every = 5 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		c.Guard = guard(t)
+		c.Guard = bucket.Guard(t)
 		s := open(t, c)
 		deferred(t, s, "a")
 		time.Sleep(c.Every + 1)
@@ -257,13 +198,13 @@ var errDown = errors.New("down")
 
 // A store that fails, or hangs, holds nobody up, and gets what it missed later.
 func TestStoreThatFailsMeanwhile(t *testing.T) {
-	c, h := here(t)
+	c, objects := here(t)
 	c.Every = 5 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		c.Guard = guard(t)
+		c.Guard = bucket.Guard(t)
 		s := open(t, c)
 		var puts int
-		h.on(func(op, key string) error {
+		objects.On(func(op, key string) error {
 			if op != "put" || strings.Contains(key, "lease") {
 				return nil
 			}
@@ -272,7 +213,7 @@ func TestStoreThatFailsMeanwhile(t *testing.T) {
 				time.Sleep(30 * time.Second) // slow
 			}
 			return errDown
-		})
+		}, nil)
 		for i := range 40 {
 			time.Sleep(time.Second)
 			before := time.Now()
@@ -281,7 +222,7 @@ func TestStoreThatFailsMeanwhile(t *testing.T) {
 			require.Less(t, time.Since(before), time.Second, "nobody waits for the store")
 		}
 		time.Sleep(time.Minute)
-		h.on(nil)
+		objects.Heal()
 		time.Sleep(2 * c.Every)
 		synctest.Wait()
 		assert.Len(t, seen(t, c), 40)
@@ -293,7 +234,7 @@ func TestStoreThatFailsMeanwhile(t *testing.T) {
 // Segments are replaced by a whole copy before there are many, and those who
 // look on meanwhile find one or the other.
 func TestSegmentsAreReplaced(t *testing.T) {
-	c, h := here(t)
+	c, objects := here(t)
 	ctx := t.Context()
 	most := 0
 	var want []string
@@ -309,44 +250,32 @@ func TestSegmentsAreReplaced(t *testing.T) {
 	assert.Equal(t, want, seen(t, c))
 
 	swapped := false
-	h.on(func(op, key string) error {
+	objects.On(func(op, key string) error {
 		if op == "get" && !swapped {
 			swapped = true // between the listing and the reading
-			h.on(nil)
+			objects.Heal()
 			s := open(t, c)
 			deferred(t, s, "while reading")
 			require.NoError(t, s.compact(ctx))
 			require.NoError(t, s.Close(ctx))
 		}
 		return nil
-	})
+	}, nil)
 	assert.Contains(t, seen(t, c), "while reading")
 	assert.True(t, swapped)
-}
-
-func (h *hooked) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, o ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
-	if err := h.call("delete", nil); err != nil {
-		return nil, err
-	}
-	return h.ObjectStore.DeleteObjects(ctx, in, o...)
 }
 
 // A kill between the whole copy and the deletion of what it replaces leaves
 // objects that count no more and go with the next one.
 func TestReplacedSegmentsThatStayed(t *testing.T) {
-	c, h := here(t)
+	c, objects := here(t)
 	s := open(t, c)
 	deferred(t, s, "a", "b")
 	require.NoError(t, s.Flush(t.Context()))
 	require.NoError(t, s.Journal.Forget(t.Context(), "d", "a"))
-	h.on(func(op, _ string) error {
-		if op == "delete" {
-			return errDown
-		}
-		return nil
-	})
+	objects.On(bucket.Fail(errDown, "delete"), nil)
 	require.NoError(t, s.compact(t.Context()))
-	h.on(nil)
+	objects.Heal()
 	assert.Len(t, keys(t, c, "journal"), 2)
 	assert.Equal(t, []string{"b"}, seen(t, c))
 	require.NoError(t, s.Close(t.Context()))
@@ -408,18 +337,14 @@ func overtake(t *testing.T, c Config, s *State) {
 	}
 	number, err := strconv.ParseInt(last, 10, 64)
 	require.NoError(t, err)
-	_, err = c.Objects.PutObject(t.Context(), &s3.PutObjectInput{
-		Bucket: aws.String(c.Bucket), Key: aws.String(fmt.Sprintf("%s%019d", c.under("lease"), number+1)),
-		Body: strings.NewReader(`{"holder":"another","token":"t","ttl_ms":60000}`),
-	})
-	require.NoError(t, err)
+	bucket.Put(t, c.Objects, c.Bucket, fmt.Sprintf("%s%019d", c.under("lease"), number+1), `{"holder":"another","token":"t","ttl_ms":60000}`)
 }
 
 // A run that has lost its lease is told so, and writes nothing any more.
 func TestLeaseIsTakenOver(t *testing.T) {
 	c, _ := here(t)
 	synctest.Test(t, func(t *testing.T) {
-		c.Guard = guard(t)
+		c.Guard = bucket.Guard(t)
 		s := open(t, c)
 		deferred(t, s, "before")
 		require.NoError(t, s.Flush(t.Context()))
@@ -443,18 +368,18 @@ func TestLeaseIsTakenOver(t *testing.T) {
 // A lease that lapsed and that nobody took is had again, and what was not
 // written meanwhile is.
 func TestLeaseLapsesAndComesBack(t *testing.T) {
-	c, h := here(t)
+	c, objects := here(t)
 	c.Every = 5 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		c.Guard = guard(t)
+		c.Guard = bucket.Guard(t)
 		s := open(t, c)
 		over, _ := s.Journal.Revoked()
-		h.on(func(string, string) error { return errDown })
+		objects.On(bucket.Fail(errDown), nil)
 		deferred(t, s, "a")
 		<-over
 		var lost *lease.LostError
 		require.ErrorAs(t, s.Flush(t.Context()), &lost)
-		h.on(nil)
+		objects.Heal()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.NoError(t, s.Lost())
@@ -466,9 +391,9 @@ func TestLeaseLapsesAndComesBack(t *testing.T) {
 		}
 		assert.Equal(t, []string{"a"}, seen(t, c))
 
-		h.on(func(string, string) error { return errDown })
+		objects.On(bucket.Fail(errDown), nil)
 		time.Sleep(2 * time.Minute)
-		h.on(nil)
+		objects.Heal()
 		deferred(t, s, "b")
 		require.NoError(t, s.Close(t.Context()), "the end tries once more")
 		assert.Equal(t, []string{"a", "b"}, seen(t, c))
@@ -477,10 +402,10 @@ func TestLeaseLapsesAndComesBack(t *testing.T) {
 
 // The end of a run whose store is away says that the state is not written.
 func TestStoreIsAwayAtTheEnd(t *testing.T) {
-	c, h := here(t)
+	c, objects := here(t)
 	s := open(t, c)
 	deferred(t, s, "a")
-	h.on(func(string, string) error { return errDown })
+	objects.On(bucket.Fail(errDown), nil)
 	err := s.Close(t.Context())
 	var store *StoreError
 	require.ErrorAs(t, err, &store)
@@ -509,11 +434,9 @@ func TestZombie(t *testing.T) {
 
 	overtake(t, c, first)
 	record := fmt.Sprintf("%s%019d", c.under("lease"), 3)
-	_, err := c.Objects.PutObject(t.Context(), &s3.PutObjectInput{ // expired long ago
-		Bucket: aws.String(c.Bucket), Key: aws.String(record), Body: strings.NewReader(`{"holder":"another","token":"t","ttl_ms":1}`),
-	})
-	require.NoError(t, err)
+	bucket.Put(t, c.Objects, c.Bucket, record, `{"holder":"another","token":"t","ttl_ms":1}`) // expired long ago
 	var next *State
+	var err error
 	require.Eventually(t, func() bool {
 		next, err = Open(t.Context(), c)
 		return err == nil
@@ -528,16 +451,16 @@ func TestZombie(t *testing.T) {
 }
 
 func TestOpenFaults(t *testing.T) {
-	c, h := here(t)
+	c, objects := here(t)
 	c.CreateBucket = false
-	var bucket *BucketError
+	var missing *BucketError
 	_, err := Open(t.Context(), c)
-	require.ErrorAs(t, err, &bucket)
-	assert.Contains(t, bucket.Error(), `bucket "bucket" of the state does not exist`)
+	require.ErrorAs(t, err, &missing)
+	assert.Contains(t, missing.Error(), `bucket "bucket" of the state does not exist`)
 	_, err = Read(t.Context(), c)
-	require.ErrorAs(t, err, &bucket)
+	require.ErrorAs(t, err, &missing)
 	_, err = Examine(t.Context(), c)
-	require.ErrorAs(t, err, &bucket)
+	require.ErrorAs(t, err, &missing)
 
 	c.CreateBucket = true
 	s := open(t, c)
@@ -545,25 +468,20 @@ func TestOpenFaults(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 	var store *StoreError
 	for _, op := range []string{"put", "get", "list"} {
-		h.on(func(o, _ string) error {
-			if o == op {
-				return errDown
-			}
-			return nil
-		})
+		objects.On(bucket.Fail(errDown, op), nil)
 		_, err = Open(t.Context(), c)
 		require.ErrorAs(t, err, &store, op)
-		h.on(nil)
+		objects.Heal()
 	}
-	h.on(func(o, key string) error {
+	objects.On(func(o, key string) error {
 		if o == "list" && strings.Contains(key, "journal") {
 			return errDown
 		}
 		return nil
-	})
+	}, nil)
 	_, err = Open(t.Context(), c)
 	require.ErrorAs(t, err, &store)
-	h.on(nil)
+	objects.Heal()
 	require.NoError(t, open(t, c).Close(t.Context()), "the lease was given back each time")
 
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
@@ -619,10 +537,7 @@ func TestDamagedSegments(t *testing.T) {
 			deferred(t, s, "a")
 			require.NoError(t, s.Close(t.Context()))
 			put := func(content []byte) {
-				_, err := c.Objects.PutObject(t.Context(), &s3.PutObjectInput{
-					Bucket: aws.String(c.Bucket), Key: aws.String(c.under("journal") + "0000000999999999999-00000001.more.jsonl.gz"), Body: bytes.NewReader(content),
-				})
-				require.NoError(t, err)
+				bucket.Put(t, c.Objects, c.Bucket, c.under("journal")+"0000000999999999999-00000001.more.jsonl.gz", string(content))
 			}
 			put(row.content)
 			for _, open := range []func(context.Context, Config) (*State, error){Open, Read} {

@@ -1,0 +1,182 @@
+// Package bucket is an object store for tests: a folder of this machine that
+// fails, or is slow, on command.
+package bucket
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/objectstore/filestore"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// Hook is told of an operation ("put", "get", "list" or "delete") and the key
+// or prefix that it names, "" for "delete". Its error becomes the operation's.
+// It may wait. It is called for several operations at the same time.
+type Hook func(op, key string) error
+
+// Fail is a hook that fails the operations named, or all where none is, with
+// err.
+func Fail(err error, ops ...string) Hook {
+	return func(op, _ string) error {
+		if len(ops) == 0 || slices.Contains(ops, op) {
+			return err
+		}
+		return nil
+	}
+}
+
+// Store is a filestore whose objects are as old as the test's clock says, that
+// of a testing/synctest bubble included. It is safe for concurrent use.
+type Store struct {
+	*filestore.Store
+
+	mu            sync.Mutex
+	made          map[string]time.Time
+	before, after Hook
+}
+
+// Open makes a store with these buckets, and closes it when the test ends.
+func Open(t testing.TB, buckets ...string) *Store {
+	t.Helper()
+	store, err := filestore.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range buckets {
+		if _, err := store.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(name)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &Store{Store: store, made: map[string]time.Time{}}
+}
+
+// On has before called before each operation, instead of it where it returns an
+// error, and after when it has succeeded. Either may be nil.
+func (s *Store) On(before, after Hook) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before, s.after = before, after
+}
+
+// Heal forgets the hooks.
+func (s *Store) Heal() { s.On(nil, nil) }
+
+// around runs an operation between the hooks that hold at its begin and at its
+// end.
+func (s *Store) around(op string, key *string, run func() error) error {
+	if before, _ := s.hooks(); before != nil {
+		if err := before(op, aws.ToString(key)); err != nil {
+			return err
+		}
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	if _, after := s.hooks(); after != nil {
+		return after(op, aws.ToString(key))
+	}
+	return nil
+}
+
+func (s *Store) hooks() (before, after Hook) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.before, s.after
+}
+
+// PutObject is filestore's, between the hooks of "put".
+func (s *Store) PutObject(ctx context.Context, in *s3.PutObjectInput, o ...func(*s3.Options)) (out *s3.PutObjectOutput, err error) {
+	err = s.around("put", in.Key, func() error {
+		if out, err = s.Store.PutObject(ctx, in, o...); err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.made[*in.Key] = time.Now()
+		}
+		return err
+	})
+	return out, err
+}
+
+// GetObject is filestore's, between the hooks of "get".
+func (s *Store) GetObject(ctx context.Context, in *s3.GetObjectInput, o ...func(*s3.Options)) (out *s3.GetObjectOutput, err error) {
+	err = s.around("get", in.Key, func() error {
+		out, err = s.Store.GetObject(ctx, in, o...)
+		return err
+	})
+	return out, err
+}
+
+// DeleteObjects is filestore's, between the hooks of "delete".
+func (s *Store) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, o ...func(*s3.Options)) (out *s3.DeleteObjectsOutput, err error) {
+	err = s.around("delete", nil, func() error {
+		out, err = s.Store.DeleteObjects(ctx, in, o...)
+		return err
+	})
+	return out, err
+}
+
+// ListObjectsV2 is filestore's, between the hooks of "list". What it lists was
+// made at the times that the test's clock showed.
+func (s *Store) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, o ...func(*s3.Options)) (out *s3.ListObjectsV2Output, err error) {
+	err = s.around("list", in.Prefix, func() error {
+		if out, err = s.Store.ListObjectsV2(ctx, in, o...); err == nil {
+			s.age(out)
+		}
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) age(page *s3.ListObjectsV2Output) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range page.Contents {
+		made, ok := s.made[*page.Contents[i].Key]
+		if !ok { // it was created this instant
+			made = time.Now()
+		}
+		page.Contents[i].LastModified = aws.Time(made)
+	}
+}
+
+// Put stores a text.
+func Put(t testing.TB, store objectstore.PutObjectAPI, bucket, key, text string) {
+	t.Helper()
+	in := &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String(key), Body: strings.NewReader(text)}
+	if _, err := store.PutObject(t.Context(), in); err != nil {
+		t.Fatalf("s3://%s/%s: %v", bucket, key, err)
+	}
+}
+
+// Client is a client of a real object store.
+func Client(t testing.TB, at upstreams.S3) *s3.Client {
+	t.Helper()
+	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
+		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// Guard has a breaker of the test's own, which opens after a thousand failures.
+func Guard(t testing.TB) objectstore.Guard {
+	t.Helper()
+	return objectstore.Guard{Breaker: resilience.MustNew(t.Name(), resilience.Config{FailMax: 1000})}
+}
