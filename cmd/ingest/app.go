@@ -34,17 +34,17 @@ type app struct {
 
 	metrics *http.Server
 	closers []func() error
-	state   *state.State // where the journal is in an object store
+	state   *state.State // nil unless the journal is in an object store
 }
 
-// shortestTimeout is the least that --timeout takes: below it nothing is
-// answered, and every call would count against the upstream.
+// shortestTimeout is the minimum of --timeout. Below it no call is answered in
+// time, and each would count as a failure of the upstream.
 const shortestTimeout = 100 * time.Millisecond
 
 // start sets up what every verb needs.
 func (a *app) start() error {
 	if a.settings.Timeout < shortestTimeout {
-		return usage(fmt.Errorf("--timeout: %s is too short for any call; the least is %s", a.settings.Timeout, shortestTimeout))
+		return usage(fmt.Errorf("--timeout: %s is too short; the minimum is %s", a.settings.Timeout, shortestTimeout))
 	}
 	a.log = a.newLogger()
 	slog.SetDefault(a.log)
@@ -67,7 +67,7 @@ func (a *app) start() error {
 	a.log.Info("serving metrics", "address", listener.Addr().String())
 	go func() {
 		if err := a.metrics.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.log.Error("metrics are no longer served", "error", err)
+			a.log.Error("metrics server stopped", "error", err)
 		}
 	}()
 	return nil
@@ -76,7 +76,7 @@ func (a *app) start() error {
 func (a *app) newLogger() *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.settings.LogLevel)); err != nil {
-		level = slog.LevelWarn // the parser takes known names only
+		level = slog.LevelWarn // unreachable: the parser accepts known names only
 	}
 	options := &slog.HandlerOptions{Level: level}
 	if a.settings.LogJSON {
@@ -99,7 +99,7 @@ func (a *app) stop() error {
 	return errors.Join(errs...)
 }
 
-// later has something closed when the verb ends.
+// later registers a function to be called when the verb ends.
 func (a *app) later(close func() error) { a.closers = append(a.closers, close) }
 
 // printJSON writes a value as one line.
@@ -107,22 +107,22 @@ func (a *app) printJSON(value any) {
 	encoder := json.NewEncoder(a.stdout)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
-		a.log.Error("cannot write a result", "error", err)
+		a.log.Error("cannot write result", "error", err)
 	}
 }
 
-// onTerminal reports whether a person sees what is written there.
+// onTerminal reports whether w is a terminal.
 func onTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// plainName is plain for what has a line to itself or a part of one: a name with
-// a line break must not pass for a result.
+// plainName is plain for text that must stay on one line: a name with a line
+// break must not look like a result of its own.
 func plainName(name string) string { return plain(strings.ReplaceAll(name, "\n", " ")) }
 
-// plain makes a text safe for a terminal: control characters, which could move
-// the cursor or rewrite what is there, become spaces.
+// plain makes text safe for a terminal: it replaces control characters, which
+// could move the cursor or overwrite the screen, by spaces.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 {

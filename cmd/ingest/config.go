@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// defaultConfigFile is read when there is one and no other is named.
+// defaultConfigFile is read if it exists and no other file is named.
 const defaultConfigFile = "penstock.yaml"
 
 // configFile is the YAML configuration: a flat map from flag names to values.
@@ -52,7 +52,7 @@ func (c *configFile) find(args []string) error {
 	return nil
 }
 
-// decode says what is wrong without the lines around it, which may hold secrets.
+// decode returns errors without the surrounding lines, which may hold secrets.
 func decode(content []byte, values *map[string]any) error {
 	if err := yaml.Unmarshal(content, values); err != nil {
 		return errors.New(yaml.FormatError(err, false, false))
@@ -63,7 +63,7 @@ func decode(content []byte, values *map[string]any) error {
 // Validate is part of kong.Resolver.
 func (c *configFile) Validate(*kong.Application) error { return nil }
 
-// Resolve gives the file's value for a flag. The environment goes before it.
+// Resolve returns the file's value for a flag. The environment takes precedence.
 func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	value, ok := c.values[flag.Name]
 	if !ok || environment(flag) != "" {
@@ -76,18 +76,18 @@ func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	return fitting, nil
 }
 
-// truth is what the parser of flags takes for true or false.
+// truth matches what the flag parser accepts as a boolean.
 var truth = regexp.MustCompile(`^(?i:true|1|yes|false|0|no)$`)
 
-// fit gives a value of the file the shape that the flag's parser expects. What is
-// wrong may be a secret, so no message says it.
+// fit converts a value of the file to what the flag's parser expects. Values may
+// be secrets, so errors do not quote them.
 func fit(flag *kong.Flag, value any) (any, error) {
 	fields, isMap := value.(map[string]any)
 	_, isList := value.([]any)
 	_, isText := value.(string)
 	switch wantsMap := flag.Target.Kind() == reflect.Map; {
 	case isMap != wantsMap && value != nil || isList:
-		return nil, errors.New("is of the wrong shape")
+		return nil, errors.New(wrongShape(wantsMap))
 	case isMap:
 		texts := make(map[string]any, len(fields))
 		for key, field := range fields {
@@ -97,22 +97,29 @@ func fit(flag *kong.Flag, value any) (any, error) {
 	case value == nil:
 		return nil, nil
 	case flag.Target.CanInt() && flag.Target.Type() != reflect.TypeFor[time.Duration]():
-		return value, scalar[int64](value, "is no whole number")
+		return value, scalar[int64](value, "must be a whole number")
 	case flag.Target.CanFloat():
-		return value, scalar[float64](value, "is no number")
+		return value, scalar[float64](value, "must be a number")
 	case flag.Target.Kind() == reflect.Bool && !truth.MatchString(fmt.Sprint(value)):
-		return nil, errors.New("is neither true nor false")
+		return nil, errors.New("must be true or false")
 	case isText || flag.Target.Kind() == reflect.Bool:
 		return value, nil
 	case flag.Target.Type() == reflect.TypeFor[time.Duration]():
-		return nil, fmt.Errorf("%v needs a unit, as in %vs", value, value)
+		return nil, fmt.Errorf("%v has no unit; write %vs for seconds", value, value)
 	case flag.Target.Kind() == reflect.String:
-		return nil, errors.New("is no text; put it in quotes")
+		return nil, errors.New("must be a string; put it in quotes")
 	}
 	return value, nil
 }
 
-// scalar says what is wrong unless the value reads as a T.
+func wrongShape(wantsMap bool) string {
+	if wantsMap {
+		return "must be a map"
+	}
+	return "must be a single value"
+}
+
+// scalar returns an error with the given text unless the value is a T.
 func scalar[T any](value any, wrong string) error {
 	var fits T
 	if yaml.Unmarshal(fmt.Append(nil, value), &fits) != nil {
@@ -121,13 +128,14 @@ func scalar[T any](value any, wrong string) error {
 	return nil
 }
 
-// unknown refuses names in the file that are no flags: a typing error must not
-// send documents elsewhere.
+// unknown refuses names in the file that are not flags: a typo must not send
+// documents to the wrong place.
 func (c *configFile) unknown(app *kong.Application) error {
 	known := flagNames(app.Node)
 	for name := range c.values {
 		if !known[name] {
-			return configuration(fmt.Errorf("configuration file %s: there is no setting %q; they are named as the flags are, without the dashes", c.path, name))
+			return configuration(fmt.Errorf(
+				"configuration file %s: unknown setting %q; settings are flag names without the leading dashes", c.path, name))
 		}
 	}
 	return nil
@@ -146,7 +154,7 @@ func flagNames(node *kong.Node) map[string]bool {
 	return names
 }
 
-// environment is the variable that sets a flag, "" if none does.
+// environment returns the environment variable that sets a flag, or "".
 func environment(flag *kong.Flag) string {
 	for _, name := range flag.Envs {
 		if _, set := os.LookupEnv(name); set {
@@ -207,7 +215,7 @@ func (a *app) sourceOf(flag *kong.Flag, given map[string]bool) string {
 	return "default"
 }
 
-// shown is a flag's value for people's eyes.
+// shown is a flag's value as displayed, with secrets masked.
 func shown(flag *kong.Flag) string {
 	value := fmt.Sprint(flag.Target.Interface())
 	if flag.Tag.Has("secret") && !flag.Target.IsZero() {
@@ -219,11 +227,11 @@ func shown(flag *kong.Flag) string {
 	return maskUserinfo(value)
 }
 
-// queryValue is what a URL's parameters say.
+// queryValue matches the value of a URL parameter.
 var queryValue = regexp.MustCompile(`([?&][^=&#]*=)[^&#]*`)
 
-// maskUserinfo hides what can be secret in a URL: userinfo and the values of
-// parameters.
+// maskUserinfo masks the parts of a URL that may be secret: userinfo and the
+// values of query parameters.
 func maskUserinfo(value string) string {
 	scheme, rest, ok := strings.Cut(value, "://")
 	if !ok {

@@ -15,22 +15,22 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// Delivery is the flags for those who watch: where metrics go that nobody
-// scrapes, where changes of the circuit breakers are written, and when a
-// breaker sends its probe.
+// Delivery holds the flags for monitoring: where to deliver metrics that are not
+// scraped, where to write state changes of the circuit breakers, and how long a
+// breaker stays open.
 type Delivery struct {
-	Pushgateway     string        `group:"watching" env:"PENSTOCK_PUSHGATEWAY" placeholder:"URL" help:"Send the metrics there when a run ends. A failure fails nothing."`
-	PushgatewayJob  string        `group:"watching" default:"ingest" env:"PENSTOCK_PUSHGATEWAY_JOB" placeholder:"NAME" help:"Job name there (${default})."`
-	MetricsTextfile string        `group:"watching" env:"PENSTOCK_METRICS_TEXTFILE" placeholder:"FILE" help:"Write the metrics to this file (.prom) for the node exporter when a run ends. A failure fails nothing."`
-	AuditLog        string        `group:"watching" env:"PENSTOCK_AUDIT_LOG" placeholder:"FILE" help:"Append a JSON line for each change of a circuit breaker."`
-	BreakerReset    time.Duration `group:"watching" default:"60s" env:"PENSTOCK_BREAKER_RESET" help:"How long a circuit breaker stays open before it lets a probe through (${default})."`
+	Pushgateway     string        `group:"monitoring" env:"PENSTOCK_PUSHGATEWAY" placeholder:"URL" help:"Push the metrics to this Pushgateway when a run ends; a failed push does not fail the run."`
+	PushgatewayJob  string        `group:"monitoring" default:"ingest" env:"PENSTOCK_PUSHGATEWAY_JOB" placeholder:"NAME" help:"Job name for the Pushgateway (${default})."`
+	MetricsTextfile string        `group:"monitoring" env:"PENSTOCK_METRICS_TEXTFILE" placeholder:"FILE" help:"Write the metrics to this .prom file, for the node exporter, when a run ends; a failed write does not fail the run."`
+	AuditLog        string        `group:"monitoring" env:"PENSTOCK_AUDIT_LOG" placeholder:"FILE" help:"Append a JSON line to this file for each state change of a circuit breaker."`
+	BreakerReset    time.Duration `group:"monitoring" default:"60s" env:"PENSTOCK_BREAKER_RESET" help:"How long a circuit breaker stays open before it admits a probe (${default})."`
 }
 
-// ingesting are the verbs whose metrics are worth delivering; those of another
-// would replace them with zeros. A service delivers after each pass.
+// ingesting lists the verbs whose metrics are delivered; any other verb would
+// replace them by zeros. A service delivers after each pass.
 var ingesting = []string{"run", "retry", "delete"}
 
-// startDelivery sets the policy of the breakers and has everything watched.
+// startDelivery configures the breakers, the audit log and the metrics.
 func (a *app) startDelivery() error {
 	if err := a.setBreakers(); err != nil {
 		return err
@@ -45,12 +45,11 @@ func (a *app) startDelivery() error {
 	return nil
 }
 
-// setBreakers gives the three breakers their policy, before anything goes
-// through them.
+// setBreakers configures the three breakers before they are used.
 func (a *app) setBreakers() error {
 	reset := a.settings.BreakerReset
 	if reset <= 0 {
-		return usage(fmt.Errorf("--breaker-reset: %v is no time to wait", reset))
+		return usage(fmt.Errorf("--breaker-reset: %v is not positive", reset))
 	}
 	for _, b := range []**resilience.Breaker{&resilience.Milvus, &resilience.S3, &resilience.LLM} {
 		config := (*b).Config()
@@ -67,10 +66,10 @@ func (a *app) setBreakers() error {
 	return nil
 }
 
-// deliverLimit is how long the end of a run may wait for a Pushgateway.
+// deliverLimit bounds how long a run waits for the Pushgateway at its end.
 const deliverLimit = 5 * time.Second
 
-// deliver hands the metrics to where they were asked for. What fails is logged.
+// deliver sends the metrics to the configured places, and logs failures.
 func (a *app) deliver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, deliverLimit)
 	defer cancel()
@@ -85,11 +84,11 @@ func (a *app) deliver(ctx context.Context) {
 
 func (a *app) delivered(err error) {
 	if err != nil {
-		a.log.Warn("metrics are not delivered; the work is not touched by it", "error", err)
+		a.log.Warn("metrics not delivered; the run is not affected", "error", err)
 	}
 }
 
-// startAudit has the changes of the breakers written to the audit log.
+// startAudit writes state changes of the breakers to the audit log.
 func (a *app) startAudit() error {
 	if a.settings.AuditLog == "" {
 		return nil
@@ -140,7 +139,7 @@ func newAuditRecord(t resilience.Transition) auditRecord {
 	return r
 }
 
-// auditLog writes each record in one step, so that several processes can share
+// auditLog writes each record with one call, so that several processes can share
 // a file.
 type auditLog struct {
 	log *slog.Logger
@@ -157,6 +156,6 @@ func (l *auditLog) write(t resilience.Transition) {
 		_, err = l.to.Write(append(line, '\n'))
 	}
 	if err != nil {
-		l.log.Error("the audit log lacks a change of a circuit breaker", "upstream", t.Upstream, "error", err)
+		l.log.Error("a circuit breaker's state change is missing from the audit log", "upstream", t.Upstream, "error", err)
 	}
 }

@@ -59,7 +59,7 @@ func (doctorCmd) Run(ctx context.Context, a *app) error {
 	return &codedError{code: worst}
 }
 
-// severity orders exit codes as a run's: 1, then 78, 77, 75.
+// severity orders exit codes as a run does: 1, then 78, 77, 75.
 func severity(code int) int {
 	if code == exitFault {
 		return exitSignal
@@ -67,11 +67,11 @@ func severity(code int) int {
 	return code
 }
 
-// examineFolder tries what a run needs of its folder.
+// examineFolder checks that the state folder is usable.
 func (a *app) examineFolder() pipeline.Finding {
-	finding := pipeline.Finding{Upstream: "state", Hint: "name a writable folder on a local disk with --state"}
+	finding := pipeline.Finding{Upstream: "state", Hint: "set --state to a writable folder on a local disk"}
 	if _, _, remote := a.settings.remoteState(); remote {
-		finding = pipeline.Finding{Upstream: "folder", Hint: "the embedded stores need it: work where it can be made, or use real stores"}
+		finding = pipeline.Finding{Upstream: "folder", Hint: "the embedded stores need it: change to a writable directory, or use real stores"}
 	}
 	err := os.MkdirAll(a.folder(), 0o750)
 	if err == nil {
@@ -90,10 +90,10 @@ func (a *app) examineFolder() pipeline.Finding {
 		return finding
 	}
 	if kind := networkFileSystem(absolute); kind != "" {
-		finding.Detail = absolute + " is on " + kind + ", where the locks of SQLite do not hold"
+		finding.Detail = absolute + " is on " + kind + ", where SQLite's file locks are unreliable"
 		return finding
 	}
-	return pipeline.Finding{Upstream: finding.Upstream, OK: true, Detail: absolute + " can be written"}
+	return pipeline.Finding{Upstream: finding.Upstream, OK: true, Detail: absolute + " is writable"}
 }
 
 func (a *app) printFinding(f pipeline.Finding) {

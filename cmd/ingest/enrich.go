@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline"
 )
 
-// enrichment fills in what a chat model is to add to documents.
+// enrichment configures what a chat model adds to documents.
 func (a *app) enrichment(config *pipeline.Config) error {
 	s := a.settings
 	if s.Enrich == "" {
@@ -21,14 +21,14 @@ func (a *app) enrichment(config *pipeline.Config) error {
 		return usage(err)
 	}
 	address, key := cmp.Or(s.ChatBaseURL, s.LLMBaseURL), s.ChatAPIKey
-	if address == s.LLMBaseURL { // no server is told another's key
+	if address == s.LLMBaseURL { // never send one server's key to another
 		key = cmp.Or(key, s.LLMAPIKey)
 	}
 	switch {
 	case s.EnrichModel == "":
-		return usage(errors.New("--enrich needs a chat model: name it with --enrich-model"))
+		return usage(errors.New("--enrich needs a chat model; set --enrich-model"))
 	case address == "":
-		return usage(errors.New("--enrich needs a chat model's server: there is none inside the binary; name one with --chat-base-url or --llm-base-url"))
+		return usage(errors.New("--enrich needs a chat model server; set --chat-base-url or --llm-base-url"))
 	case s.EnrichBudget < 0:
 		return usage(errors.New("--enrich-budget is negative"))
 	}
@@ -53,7 +53,7 @@ func enrichmentKinds(list string) (e pipeline.Enrichment, err error) {
 		case "context":
 			e.Context = true
 		default:
-			return e, fmt.Errorf("--enrich knows title, summary and context, not %q", kind)
+			return e, fmt.Errorf("--enrich: unknown kind %q; choose from title, summary, context", kind)
 		}
 	}
 	return e, nil

@@ -15,20 +15,20 @@ import (
 // Exit codes, those of sysexits.h and the shell's for signals.
 const (
 	exitOK            = 0
-	exitFault         = 1   // a fault of this program or of this machine
-	exitUsage         = 64  // EX_USAGE: the command line makes no sense
-	exitData          = 65  // EX_DATAERR: documents became dead letters, the rest is done
+	exitFault         = 1   // a fault of this program or this machine
+	exitUsage         = 64  // EX_USAGE: invalid command line
+	exitData          = 65  // EX_DATAERR: some documents are dead letters, the rest is done
 	exitTemporary     = 75  // EX_TEMPFAIL: something was deferred, run again
 	exitDenied        = 77  // EX_NOPERM: credentials or quota refused
-	exitConfiguration = 78  // EX_CONFIG: bucket, model and collection do not fit
+	exitConfiguration = 78  // EX_CONFIG: bucket, model and collection do not match
 	exitSignal        = 128 // plus the signal's number
 )
 
-// codedError is an error that knows its exit code.
+// codedError is an error with an exit code.
 type codedError struct {
 	code int
-	err  error // nil where the output has said it all
-	skip bool  // it says that there was nothing to do
+	err  error // nil if the output has already said why
+	skip bool  // there was nothing to do
 }
 
 func (e *codedError) Error() string {
@@ -44,7 +44,8 @@ func usage(err error) error { return &codedError{code: exitUsage, err: err} }
 
 func configuration(err error) error { return &codedError{code: exitConfiguration, err: err} }
 
-// exit says what went wrong, once, and gives the exit code.
+// exit prints the error, unless the output has said it, and returns the exit
+// code.
 func (a *app) exit(ctx context.Context, err error) int {
 	code := exitCode(ctx, err)
 	coded, ok := errors.AsType[*codedError](err)
@@ -54,7 +55,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	return code
 }
 
-// exitCode finds the code for an error. A signal goes before everything else.
+// exitCode returns the exit code for an error. A signal takes precedence.
 func exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK

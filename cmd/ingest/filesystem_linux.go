@@ -17,8 +17,8 @@ var networkNames = map[uint32]string{
 	0x47504653: "GPFS",
 }
 
-// networkFileSystem names the network file system that a folder is on, "" for
-// a local disk and for what is not known.
+// networkFileSystem returns the name of the network file system that a folder is
+// on, or "" if it is local or unknown.
 func networkFileSystem(folder string) string {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(folder, &stat); err != nil {

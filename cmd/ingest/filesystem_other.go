@@ -2,6 +2,5 @@
 
 package main
 
-// networkFileSystem names the network file system that a folder is on; here it
-// cannot tell.
+// networkFileSystem returns "": detection is implemented on Linux only.
 func networkFileSystem(string) string { return "" }

@@ -1,18 +1,18 @@
 // Command ingest reads documents into an object store and a vector store, and
-// finds passages in them again.
+// searches them.
 //
 //	ingest README.md docs/
 //	ingest search "when does the breaker open?"
 //
 // Without configuration everything stays in the folder .penstock: originals as
 // files, chunks and vectors in SQLite, embeddings from a model inside the
-// binary. --s3-endpoint, --milvus and --llm-base-url switch each of the three
-// to a real upstream. "ingest --help" lists the verbs and flags, "ingest config"
-// what is in force and where it came from.
+// binary. --s3-endpoint, --milvus and --llm-base-url switch each of the three to
+// a real upstream. "ingest --help" lists the verbs and flags, "ingest config" the
+// settings in force and where each comes from.
 //
 // Results go to stdout, logs and the progress bar to stderr. The exit codes
-// follow sysexits.h, so that an orchestrator can tell "run me again" (75) from
-// "don't" (64, 65, 77, 78); see the package's exit.go or docs/ingest.md.
+// follow sysexits.h, so that an orchestrator knows whether to run the command
+// again (75) or not (64, 65, 77, 78); see exit.go or docs/operations.md.
 package main
 
 import (
@@ -36,14 +36,14 @@ func main() {
 	os.Exit(code)
 }
 
-// signalError is the cause of a context that a signal ended.
+// signalError is the cause of a context canceled by a signal.
 type signalError struct{ signal os.Signal }
 
 func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
 
-// signals ends the context at the first SIGINT or SIGTERM, so that the run can
-// save its state, and the process at the second. A reader of the results that
-// leaves is a signal too, see checkedWriter.
+// signals cancels the context at the first SIGINT or SIGTERM, so that the run can
+// save its state, and ends the process at the second. A closed stdout counts as a
+// signal too, see checkedWriter.
 func signals(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	caught := make(chan os.Signal, 2)
@@ -69,7 +69,7 @@ func signals(parent context.Context) (context.Context, func()) {
 // exitRequest is how --help leaves the parser.
 type exitRequest int
 
-// run is the whole command: it never exits the process.
+// run is the whole command; it does not exit the process.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if request, ok := recover().(exitRequest); ok {
@@ -82,16 +82,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	app := &app{stdin: stdin, stdout: results, stderr: stderr}
 	err := app.parseAndRun(ctx, args)
 	if err == nil && results.err != nil && !errors.Is(results.err, syscall.EPIPE) {
-		err = fmt.Errorf("the results could not be written: %w", results.err)
+		err = fmt.Errorf("cannot write results: %w", results.err)
 	}
 	return app.exit(ctx, err)
 }
 
-// checkedWriter remembers that something could not be written: results that
-// nobody got are no success. It says so once, and drops what comes after.
+// checkedWriter remembers the first failed write: a run whose results were not
+// written did not succeed. It drops everything after that write.
 type checkedWriter struct {
 	to   io.Writer
-	gone func() // nobody reads any more
+	gone func() // called when the reader has closed its end
 
 	mu  sync.Mutex
 	err error
@@ -117,7 +117,7 @@ func (a *app) parseAndRun(ctx context.Context, args []string) error {
 	var flags cli
 	parser, err := kong.New(&flags,
 		kong.Name("ingest"),
-		kong.Description("Reads documents into an object store and a vector store, and finds passages in them again."),
+		kong.Description("Ingests documents into an object store and a vector store, and searches them."),
 		kong.Writers(a.stdout, a.stderr),
 		kong.Exit(func(code int) { panic(exitRequest(code)) }),
 		kong.UsageOnError(),
@@ -151,8 +151,8 @@ func (a *app) parseAndRun(ctx context.Context, args []string) error {
 	return a.both(parsed.Run(&flags.Settings), a.stop())
 }
 
-// asWritten takes an argument byte by byte, as the names of files are: the
-// parser's own way puts U+FFFD for what is not UTF-8.
+// asWritten keeps an argument's bytes, since file names need not be UTF-8; the
+// parser's own mapper replaces invalid bytes by U+FFFD.
 func asWritten(ctx *kong.DecodeContext, target reflect.Value) error {
 	token, err := ctx.Scan.PopValue("string")
 	if err != nil {
@@ -162,15 +162,15 @@ func asWritten(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// both is the graver of the errors of a verb and of its end; the other is told
-// in the log.
+// both returns the more severe of a verb's error and the error of its cleanup,
+// and logs the other.
 func (a *app) both(verb, end error) error {
 	if end == nil {
 		return verb
 	}
 	graver := worse(verb, end)
 	if verb != nil && exitCode(context.Background(), graver) != exitCode(context.Background(), end) {
-		a.log.Error("the end of the run failed", "error", end)
+		a.log.Error("cleanup failed", "error", end)
 	}
 	return graver
 }

@@ -15,7 +15,7 @@ type retryCmd struct {
 	IngestFlags
 }
 
-// Run tries again what failed or was deferred, and nothing else.
+// Run ingests the documents that failed or were deferred, and no others.
 func (c *retryCmd) Run(ctx context.Context, a *app) error {
 	p, show, err := c.open(ctx, a, false, func(config *pipeline.Config) { config.RetryDeadLetters = true })
 	if err != nil {
@@ -30,8 +30,8 @@ func (c *retryCmd) Run(ctx context.Context, a *app) error {
 // problemPage is how many problems are read at a time.
 const problemPage = 500
 
-// problemPlaces lists what is not complete. What the run itself changes in the
-// list lies behind the place where it reads.
+// problemPlaces lists the documents that are not complete. The run changes only
+// entries that it has already read.
 func problemPlaces(ctx context.Context, j *journal.Journal, destination string) iter.Seq2[source.Place, error] {
 	return func(yield func(source.Place, error) bool) {
 		for after := ""; ; {
@@ -54,7 +54,7 @@ func problemPlaces(ctx context.Context, j *journal.Journal, destination string) 
 }
 
 type deleteCmd struct {
-	Sources []string `arg:"" name:"source" help:"Ids of documents, as 'status' and 'search' show them; one that ends with a slash means all below it."`
+	Sources []string `arg:"" name:"source" help:"Document IDs, as shown by 'status' and 'search'. An ID that ends with a slash selects every document below it."`
 }
 
 // Run deletes documents: chunks, originals and journal entries.
@@ -75,7 +75,7 @@ func (c *deleteCmd) Run(ctx context.Context, a *app) error {
 	return new(IngestFlags).verdict(summary, err)
 }
 
-// ids resolves what the user named.
+// ids resolves the named documents.
 func (c *deleteCmd) ids(ctx context.Context, p *pipeline.Pipeline) ([]string, error) {
 	var ids []string
 	for _, name := range c.Sources {
@@ -88,14 +88,14 @@ func (c *deleteCmd) ids(ctx context.Context, p *pipeline.Pipeline) ([]string, er
 			return nil, err
 		}
 		if len(below) == 0 {
-			return nil, usage(fmt.Errorf("the journal knows no document below %q", name))
+			return nil, usage(fmt.Errorf("no document below %q in the journal", name))
 		}
 		ids = append(ids, below...)
 	}
 	return ids, nil
 }
 
-// idsBelow lists the documents whose ids begin with a prefix.
+// idsBelow lists the documents whose IDs begin with a prefix.
 func idsBelow(ctx context.Context, j *journal.Journal, destination, prefix string) ([]string, error) {
 	var ids []string
 	after := strings.TrimSuffix(prefix, "/") // sorts just before
@@ -115,7 +115,7 @@ func idsBelow(ctx context.Context, j *journal.Journal, destination, prefix strin
 }
 
 type verifyCmd struct {
-	Repair bool `help:"Mend: list what is missing for 'retry', delete what is stale or orphaned, note what the journal has lost."`
+	Repair bool `help:"Fix what differs: queue missing documents for 'retry', delete stale and orphaned chunks, add unknown documents to the journal."`
 }
 
 // Run compares the journal with the vector store.
@@ -145,7 +145,7 @@ func (a *app) printFault(f pipeline.Fault) {
 	}
 	mended := ""
 	if f.Mended {
-		mended = ", mended"
+		mended = ", repaired"
 	}
 	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plainName(f.ID), f.Rows, mended)
 }
@@ -155,9 +155,9 @@ func (a *app) printVerification(v pipeline.Verification) {
 		a.printJSON(map[string]pipeline.Verification{"summary": v})
 		return
 	}
-	fmt.Fprintf(a.stdout, "%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d mended\n",
+	fmt.Fprintf(a.stdout, "%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
 		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Mended)
 	if v.Missing > 0 && v.Mended > 0 {
-		fmt.Fprintln(a.stdout, "'ingest retry' ingests again what is missing")
+		fmt.Fprintln(a.stdout, "run 'ingest retry' to ingest the missing documents again")
 	}
 }

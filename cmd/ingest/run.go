@@ -18,34 +18,34 @@ import (
 )
 
 type runCmd struct {
-	Paths []string `arg:"" name:"path" help:"Files, folders, globs (quote them; ** crosses folders), @FILE with a list of them, http(s):// and s3://bucket/prefix addresses, - for the standard input."`
+	Paths []string `arg:"" name:"path" help:"Files, folders, globs (quote them; ** matches across folders), @FILE with a list of paths, http(s):// and s3://bucket/prefix URLs, - for standard input."`
 
 	IngestFlags
 
-	IDPrefix   string `name:"id-prefix" env:"PENSTOCK_ID_PREFIX" placeholder:"PREFIX" help:"Put before each document's id, with a slash between."`
-	StdinName  string `default:"stdin" env:"PENSTOCK_STDIN_NAME" placeholder:"NAME" help:"Id of what the standard input says, also used to find its format (${default})."`
-	DryRun     bool   `help:"List documents, chunks and tokens; call nothing, write nothing."`
-	Prune      bool   `env:"PENSTOCK_PRUNE" help:"Delete documents that are gone from the folders, globs and prefixes given."`
-	PruneLimit int    `default:"20" env:"PENSTOCK_PRUNE_LIMIT" placeholder:"N" help:"Prune nothing if more documents than that are gone; -1 for no limit (${default})."`
+	IDPrefix   string `name:"id-prefix" env:"PENSTOCK_ID_PREFIX" placeholder:"PREFIX" help:"Prefix for every document ID, followed by a slash."`
+	StdinName  string `default:"stdin" env:"PENSTOCK_STDIN_NAME" placeholder:"NAME" help:"Document ID for standard input; its extension selects the format (${default})."`
+	DryRun     bool   `help:"List documents, chunks and tokens without calling any upstream or writing anything."`
+	Prune      bool   `env:"PENSTOCK_PRUNE" help:"Delete documents that no longer exist in the given folders, globs and prefixes."`
+	PruneLimit int    `default:"20" env:"PENSTOCK_PRUNE_LIMIT" placeholder:"N" help:"Prune nothing if more than N documents are gone; -1 for no limit (${default})."`
 }
 
 // IngestFlags are those of every verb that ingests.
 type IngestFlags struct {
-	Meta         map[string]string `env:"PENSTOCK_META" placeholder:"KEY=VALUE" help:"Keep on each chunk; 'search --where' can ask for it."`
+	Meta         map[string]string `env:"PENSTOCK_META" placeholder:"KEY=VALUE" help:"Metadata to store with each chunk; 'search --where' can filter by it."`
 	ChunkFlags   `embed:""`
-	MaxPause     time.Duration `default:"30s" env:"PENSTOCK_MAX_PAUSE" help:"Longest rate limit to wait out (${default})."`
-	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Most requests a second to the models. Default: as many as they take."`
-	AllowPrivate bool          `env:"PENSTOCK_ALLOW_PRIVATE" help:"Read http(s):// addresses of private networks and this machine too."`
-	MaxDownload  int64         `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" help:"Largest document from an http(s):// address. Default: 1 GB."`
-	Strict       bool          `env:"PENSTOCK_STRICT" help:"Exit with 65 for old dead letters as well."`
-	SkipExitCode int           `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" help:"Exit with this code, 99 for Airflow, when there was nothing to do. Default: 0."`
+	MaxPause     time.Duration `default:"30s" env:"PENSTOCK_MAX_PAUSE" help:"Longest Retry-After to wait out (${default})."`
+	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Maximum requests per second to the models. Default: no limit."`
+	AllowPrivate bool          `env:"PENSTOCK_ALLOW_PRIVATE" help:"Allow http(s):// URLs on private networks and on this machine."`
+	MaxDownload  int64         `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" help:"Largest document to download from an http(s):// URL. Default: 1 GB."`
+	Strict       bool          `env:"PENSTOCK_STRICT" help:"Exit with 65 for known dead letters too."`
+	SkipExitCode int           `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" help:"Exit code for a run with nothing to do, for example 99 for Airflow. Default: 0."`
 }
 
-// ChunkFlags say what a document becomes.
+// ChunkFlags say how a document is split.
 type ChunkFlags struct {
-	ChunkTokens  int   `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" help:"Largest chunk in tokens. Default: 256."`
-	ChunkOverlap int   `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" help:"Tokens that a chunk shares with the one before; -1 for none. Default: an eighth of the chunk."`
-	MaxSize      int64 `env:"PENSTOCK_MAX_SIZE" placeholder:"BYTES" help:"Largest document that is read whole. Default: 100 MB."`
+	ChunkTokens  int   `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" help:"Maximum tokens per chunk. Default: 256."`
+	ChunkOverlap int   `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" help:"Tokens that a chunk shares with the previous one; -1 for none. Default: one eighth of --chunk-tokens."`
+	MaxSize      int64 `env:"PENSTOCK_MAX_SIZE" placeholder:"BYTES" help:"Largest document to parse in memory; formats that stream may be larger. Default: 100 MB."`
 }
 
 // Run ingests.
@@ -72,14 +72,14 @@ func (c *runCmd) pipeline(ctx context.Context, a *app) (pipeline.Config, error) 
 	return c.config(ctx, a, c.DryRun)
 }
 
-// inputs makes what the user named ready to be listed.
+// inputs prepares the named paths for listing.
 func (c *runCmd) inputs(a *app) (*source.Inputs, error) {
 	options := c.sources(a)
 	options.Prefix, options.StdinName = c.IDPrefix, c.StdinName
 	return source.Find(c.Paths, options)
 }
 
-// sources says how documents are reached.
+// sources returns the options for reading documents.
 func (c *IngestFlags) sources(a *app) source.Options {
 	s := a.settings
 	return source.Options{
@@ -89,7 +89,7 @@ func (c *IngestFlags) sources(a *app) source.Options {
 	}
 }
 
-// prune deletes what is gone. That it refuses is a matter of the documents.
+// prune deletes documents that are gone. A refusal is exit code 65.
 func (c *runCmd) prune(ctx context.Context, a *app, p *pipeline.Pipeline, census *source.Census) error {
 	summary, err := p.Prune(ctx, census, c.PruneLimit)
 	if refused, ok := errors.AsType[*pipeline.PruneError](err); ok {
@@ -101,7 +101,7 @@ func (c *runCmd) prune(ctx context.Context, a *app, p *pipeline.Pipeline, census
 	return c.verdict(summary, err)
 }
 
-// open makes the pipeline, with a display of what it does.
+// open creates the pipeline, and a display of its progress.
 func (c *IngestFlags) open(ctx context.Context, a *app, dry bool, change ...func(*pipeline.Config)) (*pipeline.Pipeline, *display, error) {
 	show := newDisplay(a)
 	config, err := c.config(ctx, a, dry)
@@ -153,10 +153,10 @@ func (c *ChunkFlags) chunks(count func(string) int) chunk.Config {
 	return chunk.Config{Tokens: c.ChunkTokens, Overlap: c.ChunkOverlap, Count: count}
 }
 
-// verdict turns the outcome of a run into the error that the exit code needs.
+// verdict turns the outcome of a run into an error with its exit code.
 func (c *IngestFlags) verdict(summary pipeline.Summary, err error) error {
 	if stop, ok := errors.AsType[*pipeline.StopError](err); ok {
-		return &codedError{code: stopCode(stop)} // the summary has said it
+		return &codedError{code: stopCode(stop)} // the summary has said why
 	}
 	dead := summary.DeadLetters
 	if c.Strict {
@@ -173,8 +173,8 @@ func (c *IngestFlags) verdict(summary pipeline.Summary, err error) error {
 	return nil
 }
 
-// worse is the graver of two errors of one command, by their exit codes: 1,
-// then 78, 77, 75, 65. A skip holds only if there was nothing to do in either.
+// worse returns the more severe of two errors of one command, by exit code: 1,
+// then 78, 77, 75, 65. A skip remains only if neither step had anything to do.
 func worse(one, other error) error {
 	rank := func(err error) int { return severity(exitCode(context.Background(), err)) }
 	switch {
@@ -191,11 +191,11 @@ func isSkip(err error) bool {
 	return ok && coded.skip
 }
 
-// display shows a run as it goes: a bar on a terminal, lines for what failed,
-// or JSON.
+// display shows the progress of a run: a bar on a terminal, a line for each
+// failure, or JSON.
 type display struct {
 	app *app
-	bar *progressbar.ProgressBar // nil when nobody watches
+	bar *progressbar.ProgressBar // nil unless stderr is a terminal
 }
 
 func newDisplay(a *app) *display {
@@ -227,8 +227,7 @@ func (d *display) document(doc pipeline.Document) {
 	}
 }
 
-// step moves the bar, where there is one. A terminal that cannot be drawn on is
-// no reason to stop.
+// step moves the bar, if there is one. A failure to draw it does not end the run.
 func (d *display) step(move func(*progressbar.ProgressBar) error) {
 	if d.bar == nil {
 		return
@@ -247,8 +246,8 @@ func (d *display) summary(s pipeline.Summary) {
 	writeSummary(d.app.stdout, "", s)
 }
 
-// unopened says in a summary that the journal cannot be had now, so that an
-// orchestrator finds there when to come again.
+// unopened writes a summary for a journal that cannot be opened now, so that an
+// orchestrator finds the time to retry there.
 func (d *display) unopened(err error) error {
 	stop, ok := errors.AsType[*pipeline.StopError](err)
 	if !ok {
@@ -288,18 +287,18 @@ func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
 	line("%d documents in %s: %d ingested (%d chunks, %d embedded), %d unchanged, %d dead letters, %d deferred",
 		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged, s.DeadLetters, s.Deferred)
 	if s.KnownDeadLetters > 0 {
-		line("%d dead letters from before have not changed; 'ingest status' lists them, 'ingest retry' tries them again", s.KnownDeadLetters)
+		line("%d known dead letters are unchanged; 'ingest status' lists them, 'ingest retry' tries them again", s.KnownDeadLetters)
 	}
 	writeEnrichment(line, s)
 }
 
-// writeEnrichment says what the chat model took, and what is still to come.
+// writeEnrichment reports the tokens spent on enrichment, and what is missing.
 func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) {
 	if s.ChatTokens > 0 {
-		line("%d tokens spent on enrichment, %d answers were of no use", s.ChatTokens, s.Unanswered)
+		line("%d tokens spent on enrichment, %d unusable answers", s.ChatTokens, s.Unanswered)
 	}
 	if s.Unenriched > 0 {
-		line("%d documents are stored without all of their enrichment (no budget was left, or no answer came in time); a run with --enrich goes on", s.Unenriched)
+		line("%d documents are not fully enriched (budget spent, or no answer in time); the next run with --enrich continues", s.Unenriched)
 	}
 }
 
@@ -315,5 +314,5 @@ func stopLine(stop *pipeline.Stop) string {
 	return line
 }
 
-// oneLine folds white space, so that a message stays on its line.
+// oneLine folds white space, so that a message stays on one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

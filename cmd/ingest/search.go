@@ -14,19 +14,19 @@ import (
 )
 
 type searchCmd struct {
-	Question string `arg:"" help:"What to look for."`
+	Question string `arg:"" help:"Text to search for."`
 	Limit    int    `short:"n" default:"5" help:"Number of chunks (${default})."`
-	Where    string `env:"PENSTOCK_WHERE" placeholder:"FILTER" help:"Only chunks that fit, for example 'meta[\"team\"] == \"search\"'."`
-	Full     bool   `help:"Print chunks whole."`
+	Where    string `env:"PENSTOCK_WHERE" placeholder:"FILTER" help:"Only chunks that match, for example 'meta[\"team\"] == \"search\"'."`
+	Full     bool   `help:"Print whole chunks."`
 }
 
-// Run searches. The model is the one whose vectors the collection holds.
+// Run searches with the model whose vectors the collection holds.
 func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	if c.Question == "" {
 		return usage(errors.New("the question is empty"))
 	}
 	if c.Limit < 1 {
-		return usage(fmt.Errorf("--limit: %d chunks are none", c.Limit))
+		return usage(fmt.Errorf("--limit: %d is less than 1", c.Limit))
 	}
 	config, err := a.upstreams(ctx)
 	if err != nil {

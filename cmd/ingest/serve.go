@@ -20,26 +20,26 @@ import (
 type serveCmd struct {
 	runCmd `embed:""`
 
-	Listen    string        `default:"127.0.0.1:8091" env:"PENSTOCK_LISTEN" placeholder:"HOST:PORT" help:"Where to serve the status page and /metrics (${default}). Anything but a loopback address needs a token."`
-	Token     string        `env:"PENSTOCK_TOKEN" secret:"" placeholder:"SECRET" help:"Token that a request must bring, 16 characters or more; better in the environment."`
-	Interval  time.Duration `default:"1m" env:"PENSTOCK_INTERVAL" help:"Rest between two passes (${default})."`
-	AllowHost []string      `env:"PENSTOCK_ALLOW_HOST" placeholder:"NAME" help:"Name under which a proxy shows the page. Without a token only loopback names are answered."`
+	Listen    string        `default:"127.0.0.1:8091" env:"PENSTOCK_LISTEN" placeholder:"HOST:PORT" help:"Address of the status page and /metrics (${default}). Any address other than loopback needs --token."`
+	Token     string        `env:"PENSTOCK_TOKEN" secret:"" placeholder:"SECRET" help:"Token that requests must carry, at least 16 characters; better set in the environment."`
+	Interval  time.Duration `default:"1m" env:"PENSTOCK_INTERVAL" help:"Pause between passes (${default})."`
+	AllowHost []string      `env:"PENSTOCK_ALLOW_HOST" placeholder:"NAME" help:"Host name under which a proxy serves the page. Without a token, only requests for loopback names and these are answered."`
 }
 
 const (
 	shortestToken = 16
-	// connections bounds what one listener holds open, event streams included.
+	// connections bounds the open connections, event streams included.
 	connections = 256
-	// stopLimit is how long answers in flight may take when the service stops.
+	// stopLimit bounds how long requests in flight may take at shutdown.
 	stopLimit = 3 * time.Second
 )
 
 func (c *serveCmd) check(a *app) error {
 	switch {
 	case c.DryRun:
-		return errors.New("a dry run ends at once: ingest run --dry-run")
+		return errors.New("--dry-run: not available here; use 'ingest run --dry-run'")
 	case c.Interval <= 0:
-		return fmt.Errorf("--interval: %v is no rest", c.Interval)
+		return fmt.Errorf("--interval: %v is not positive", c.Interval)
 	case c.Token != "" && len(c.Token) < shortestToken:
 		return fmt.Errorf("--token: use at least %d characters", shortestToken)
 	}
@@ -47,7 +47,7 @@ func (c *serveCmd) check(a *app) error {
 	return err
 }
 
-// Run serves until a signal ends it, which is a good end.
+// Run serves until a signal ends it, which is a success.
 func (c *serveCmd) Run(ctx context.Context, a *app) error {
 	if err := c.check(a); err != nil {
 		return usage(err)
@@ -64,7 +64,7 @@ func (c *serveCmd) Run(ctx context.Context, a *app) error {
 	return s.run(ctx, listener)
 }
 
-// listen opens the port, but for a token that is missing.
+// listen opens the port, unless it needs a token and has none.
 func (c *serveCmd) listen() (net.Listener, error) {
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *serveCmd) listen() (net.Listener, error) {
 	}
 	if c.Token == "" && !loopback(listener) {
 		return nil, usage(errors.Join(
-			fmt.Errorf("--listen %s can be reached from elsewhere and needs a token: set PENSTOCK_TOKEN", c.Listen), listener.Close()))
+			fmt.Errorf("--listen %s is not a loopback address and needs a token: set PENSTOCK_TOKEN", c.Listen), listener.Close()))
 	}
 	return netutil.LimitListener(listener, connections), nil
 }
@@ -82,7 +82,7 @@ func loopback(listener net.Listener) bool {
 	return ok && address.IP.IsLoopback()
 }
 
-// serving says where. With port 0 nobody else knows.
+// serving prints the address: with port 0 it is known only now.
 func (a *app) serving(listener net.Listener) {
 	address := "http://" + listener.Addr().String() + "/"
 	if a.settings.JSON {
@@ -92,7 +92,7 @@ func (a *app) serving(listener net.Listener) {
 	fmt.Fprintln(a.stdout, "serving", address)
 }
 
-// service is passes over the inputs, and a page that shows them.
+// service runs passes over the inputs, and a page that shows them.
 type service struct {
 	command  *serveCmd
 	app      *app
@@ -127,8 +127,7 @@ func (c *serveCmd) newPage(s *service, j *journal.Journal) (*statuspage.Page, er
 	})
 }
 
-// document shows what is worth a line: in a service most documents are
-// unchanged most of the time.
+// document shows a document unless it is unchanged, as most are in most passes.
 func (s *service) document(d pipeline.Document) {
 	s.page.Document(d)
 	if d.Result != pipeline.Unchanged && d.Result != pipeline.KnownDeadLetter {
@@ -136,7 +135,7 @@ func (s *service) document(d pipeline.Document) {
 	}
 }
 
-// run serves and passes until ctx ends or the server fails.
+// run serves the page and runs passes until ctx is done or the server fails.
 func (s *service) run(ctx context.Context, listener net.Listener) error {
 	defer s.page.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -169,11 +168,11 @@ func unexpected(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("the status page is no longer served: %w", err)
+	return fmt.Errorf("status page server stopped: %w", err)
 }
 
-// passes runs one pass after the other until ctx ends, or until another run has
-// taken the state.
+// passes runs one pass after another until ctx is done or another run has taken
+// over the state.
 func (s *service) passes(ctx context.Context) error {
 	for {
 		s.page.PassBegins(time.Now())
@@ -195,9 +194,9 @@ func (s *service) passes(ctx context.Context) error {
 	}
 }
 
-// pass goes over the inputs once. They are looked at anew: folders and files
-// come and go. Each pass is a task of its own: what a breaker has refused in one
-// may be asked for in the next.
+// pass ingests the inputs once. It lists them again, since folders and files come
+// and go. Each pass is a task of its own: a call that a breaker refused in one may
+// be made in the next.
 func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 	inputs, err := s.command.inputs(s.app)
 	if err != nil {
@@ -206,9 +205,9 @@ func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 	return s.pipeline.Run(ctx, inputs.All(ctx))
 }
 
-// next is when the next pass begins: after the rest, or, where breakers are
-// open, as soon as all of them let a probe through. Before that a pass would
-// be refused, and later would be late.
+// next returns when the next pass begins: after the interval or, while breakers
+// are open, as soon as all of them admit a probe. An earlier pass would be
+// refused, and a later one would waste time.
 func (s *service) next(now time.Time) time.Time {
 	var probe time.Time
 	for _, b := range s.breakers {
@@ -223,8 +222,8 @@ func (s *service) next(now time.Time) time.Time {
 	return probe
 }
 
-// report tells the log and stdout what a pass did, if it did anything, and
-// delivers the metrics.
+// report logs and prints what a pass did, if it did anything, and delivers the
+// metrics.
 func (s *service) report(ctx context.Context, summary pipeline.Summary, err error) {
 	if err != nil && ctx.Err() == nil {
 		s.app.log.Warn("a pass ended early", "error", err)

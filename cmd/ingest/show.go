@@ -13,11 +13,11 @@ import (
 )
 
 type parseCmd struct {
-	File string `arg:"" help:"The file to read."`
+	File string `arg:"" help:"File to read."`
 	ChunkFlags
 }
 
-// Run shows the blocks that a file is read as.
+// Run shows the blocks that a file is parsed into.
 func (c *parseCmd) Run(ctx context.Context, a *app) error {
 	return c.read(a, c.File, func(parsers *parse.Registry, in parse.Input) error {
 		for block, err := range parsers.Blocks(ctx, in) {
@@ -30,7 +30,7 @@ func (c *parseCmd) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// read hands an open file to those who show what becomes of it.
+// read opens a file and passes it to show.
 func (c *ChunkFlags) read(a *app, name string, show func(*parse.Registry, parse.Input) error) error {
 	file, err := source.OpenFile(name)
 	if err != nil {
@@ -78,11 +78,11 @@ func (a *app) printIndented(text string) {
 }
 
 type chunkCmd struct {
-	File string `arg:"" help:"The file to read."`
+	File string `arg:"" help:"File to read."`
 	ChunkFlags
 }
 
-// Run shows the chunks that a file is cut into.
+// Run shows the chunks that a file is split into.
 func (c *chunkCmd) Run(ctx context.Context, a *app) error {
 	chunker, err := chunk.New(c.chunks(staticmodel.New().Tokens))
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *app) printChunk(c chunk.Chunk) {
 
 type versionCmd struct{}
 
-// Run prints which build this is.
+// Run prints the version of this build.
 func (versionCmd) Run(a *app) error {
 	version, revision := "unknown", ""
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -16,11 +16,11 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// stateEnd is how long the end of a run may take to write its state back: less
-// than what orchestrators leave between SIGTERM and SIGKILL.
+// stateEnd bounds how long a run takes to write its state back at its end. It is
+// shorter than the time orchestrators leave between SIGTERM and SIGKILL.
 const stateEnd = 12 * time.Second
 
-// remoteState is the bucket and the prefix of a --state in an object store.
+// remoteState returns the bucket and prefix of a --state in an object store.
 func (s *Settings) remoteState() (bucket, prefix string, ok bool) {
 	rest, ok := strings.CutPrefix(s.State, "s3://")
 	bucket, prefix, _ = strings.Cut(rest, "/")
@@ -31,17 +31,17 @@ func (a *app) checkState() error {
 	bucket, prefix, remote := a.settings.remoteState()
 	switch {
 	case !remote && strings.Contains(a.settings.State, "://"):
-		return errors.New("--state: it is a folder or s3://bucket/prefix")
+		return errors.New("--state: must be a folder or s3://bucket/prefix")
 	case remote && (bucket == "" || prefix == ""):
-		return errors.New("--state: in an object store it needs a bucket and a prefix of its own, s3://bucket/prefix")
+		return errors.New("--state: must name a bucket and a prefix used for nothing else: s3://bucket/prefix")
 	case remote && a.settings.StateLease < lease.MinTTL:
-		return fmt.Errorf("--state-lease: %s is too short; the least is %s", a.settings.StateLease, lease.MinTTL)
+		return fmt.Errorf("--state-lease: %s is too short; the minimum is %s", a.settings.StateLease, lease.MinTTL)
 	}
 	return nil
 }
 
-// folder is where the embedded stores are, and the journal unless that is in an
-// object store.
+// folder returns the folder of the embedded stores, and of the journal unless
+// that is in an object store.
 func (a *app) folder() string {
 	if _, _, remote := a.settings.remoteState(); remote {
 		return defaultState
@@ -49,13 +49,13 @@ func (a *app) folder() string {
 	return a.settings.State
 }
 
-// needsFolder holds unless everything is elsewhere.
+// needsFolder reports whether anything is kept in the state folder.
 func (s *Settings) needsFolder() bool {
 	_, _, remote := s.remoteState()
 	return !remote || s.S3Endpoint == "" || s.Milvus == ""
 }
 
-// stateObjects is what of an object store is no document but state.
+// stateObjects lists the object prefixes that hold state, not documents.
 func (a *app) stateObjects() []string {
 	if bucket, prefix, remote := a.settings.remoteState(); remote {
 		return []string{bucket + "/" + prefix + "/"}
@@ -63,8 +63,8 @@ func (a *app) stateObjects() []string {
 	return nil
 }
 
-// journal opens the journal, for looking only where nothing is to be written;
-// there may be none then, which is nil.
+// journal opens the journal, read-only if look is set. A read-only journal that
+// does not exist is nil.
 func (a *app) journal(ctx context.Context, look bool) (*journal.Journal, error) {
 	open := a.localJournal
 	if _, _, remote := a.settings.remoteState(); remote {
@@ -112,7 +112,7 @@ func (a *app) remoteJournal(ctx context.Context, look bool) (*journal.Journal, e
 	return s.Journal, nil
 }
 
-// stateConfig says where the state is: in the object store of s3:// inputs.
+// stateConfig returns where the state is: in the object store of s3:// inputs.
 func (a *app) stateConfig(ctx context.Context) (state.Config, error) {
 	s := a.settings
 	bucket, prefix, _ := s.remoteState()
@@ -125,8 +125,8 @@ func (a *app) stateConfig(ctx context.Context) (state.Config, error) {
 	}, err
 }
 
-// stateStop is what the error of a state means for a run: that it cannot go on
-// now, or not as it is set up. A fault of this machine stays what it is.
+// stateStop translates an error of the state for a run: it cannot proceed now, or
+// not with this configuration. A fault of this machine is returned unchanged.
 func stateStop(ctx context.Context, err error) error {
 	stop := &pipeline.StopError{Kind: pipeline.StopDeferred, Upstream: "s3", Err: err}
 	_, bucket := errors.AsType[*state.BucketError](err)
@@ -139,9 +139,9 @@ func stateStop(ctx context.Context, err error) error {
 	if later, ok := errors.AsType[interface {
 		error
 		RetryAt() time.Time
-	}](err); ok { // a lease that another has, or an open breaker
+	}](err); ok { // a lease held by another run, or an open breaker
 		if stop.RetryAt = later.RetryAt(); !store {
-			stop.Upstream = "" // it is another run's doing
+			stop.Upstream = "" // caused by another run
 		}
 		return stop
 	}
@@ -151,7 +151,7 @@ func stateStop(ctx context.Context, err error) error {
 	return err
 }
 
-// storeStop is stateStop for an error of a call.
+// storeStop is stateStop for the error of a call.
 func storeStop(ctx context.Context, stop *pipeline.StopError) error {
 	_, denied := errors.AsType[*resilience.DeniedError](stop.Err)
 	verdict := objectstore.Classify(ctx, stop.Err)
@@ -166,7 +166,7 @@ func storeStop(ctx context.Context, stop *pipeline.StopError) error {
 	return stop
 }
 
-// stateTaken is the end of a service whose state another run has taken over.
+// stateTaken returns an error if another run has taken over the state.
 func (a *app) stateTaken(ctx context.Context) error {
 	if a.state == nil {
 		return nil
@@ -178,14 +178,14 @@ func (a *app) stateTaken(ctx context.Context) error {
 	return stateStop(ctx, lost)
 }
 
-// examineRemote tries what a run needs of a state in an object store.
+// examineRemote checks that a state in an object store is usable.
 func (a *app) examineRemote(ctx context.Context) (pipeline.Finding, int) {
 	config, err := a.stateConfig(ctx)
 	var held *lease.HeldError
 	if err == nil {
 		held, err = state.Examine(ctx, config)
 	}
-	finding := pipeline.Finding{Upstream: "state", OK: err == nil, Detail: a.settings.State + " can be written, and holds one run at a time"}
+	finding := pipeline.Finding{Upstream: "state", OK: err == nil, Detail: a.settings.State + " is writable and allows one run at a time"}
 	switch err := stateStop(ctx, err); {
 	case err != nil:
 		finding.Detail, finding.Hint = err.Error(), "check the bucket of --state, the AWS_* settings and --s3-endpoint"

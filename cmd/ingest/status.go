@@ -13,10 +13,10 @@ import (
 )
 
 type statusCmd struct {
-	All bool `help:"Every destination that the journal knows, not only the configured one."`
+	All bool `help:"Show every destination in the journal, not only the configured one."`
 }
 
-// destinationStatus is what is known of one destination.
+// destinationStatus is the status of one destination.
 type destinationStatus struct {
 	Destination string `json:"destination"`
 	journal.Totals
@@ -25,14 +25,14 @@ type destinationStatus struct {
 	Problems []journal.Problem `json:"problems,omitempty"`
 }
 
-// Run prints what the journal holds. It needs no lock, so it works beside a run.
+// Run prints the journal's contents. It needs no lock, so it works during a run.
 func (c *statusCmd) Run(ctx context.Context, a *app) error {
 	j, err := a.journal(ctx, true)
 	if err != nil {
 		return err
 	}
 	if j == nil {
-		return usage(fmt.Errorf("there is no journal in %s; ingest something first, or name another place with --state", a.settings.State))
+		return usage(fmt.Errorf("no journal in %s; ingest something first, or set --state", a.settings.State))
 	}
 	destinations := []string{a.destination()}
 	if c.All {
@@ -65,7 +65,7 @@ func readStatus(ctx context.Context, j *journal.Journal, destination string) (de
 	}
 	status.EndedAt, status.LastRun = &at, &pipeline.Summary{}
 	if err := json.Unmarshal(text, status.LastRun); err != nil {
-		return status, fmt.Errorf("the summary of the last run cannot be read: %w", err)
+		return status, fmt.Errorf("cannot read the summary of the last run: %w", err)
 	}
 	return status, nil
 }

@@ -25,16 +25,16 @@ import (
 // awsItself is the value of --s3-endpoint that means AWS's own endpoint.
 const awsItself = "aws"
 
-// declareOperations makes the durations of the calls that the command makes
-// exist from the first scrape on.
+// declareOperations makes the durations of the command's calls available from the
+// first scrape.
 func declareOperations() {
 	metrics.DeclareOperations("llm", "create_embeddings", "create_chat_completion")
 	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2", "delete_objects", "create_bucket")
 	metrics.DeclareOperations("milvus", "has_collection", "describe_collection", "query", "upsert", "delete", "search")
 }
 
-// upstreams fills in the three upstreams of a pipeline, each embedded unless
-// its flag names a real one, and the name of the destination that they make.
+// upstreams configures the three upstreams of a pipeline, each embedded unless
+// its flag names a real one, and the name of the resulting destination.
 func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
 	declareOperations()
 	s := a.settings
@@ -58,7 +58,7 @@ func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
 	return config, nil
 }
 
-// destination names where documents go. No secret is in it.
+// destination names where documents go. It contains no secrets.
 func (a *app) destination() string {
 	s := a.settings
 	objects := "embedded"
@@ -90,7 +90,7 @@ func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
 	return nil
 }
 
-// newS3 makes a client of the configured endpoint, or of AWS without one.
+// newS3 creates a client for the configured endpoint, or for AWS if none is set.
 func (a *app) newS3(ctx context.Context) (*s3.Client, error) {
 	s := a.settings
 	endpoint := s.S3Endpoint
@@ -152,8 +152,8 @@ func (a *app) openModel(config *pipeline.Config) error {
 	return nil
 }
 
-// checkCACert says what is wrong with the file of --ca-cert, which all clients
-// read, before one of them says so for itself.
+// checkCACert checks the file of --ca-cert, which all clients read, so that the
+// error names the flag.
 func (a *app) checkCACert() error {
 	file := a.settings.CACert
 	if file == "" {
@@ -161,7 +161,7 @@ func (a *app) checkCACert() error {
 	}
 	pem, err := os.ReadFile(file)
 	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		err = errors.New("no certificate in " + file)
+		err = errors.New("no certificate found in " + file)
 	}
 	if err != nil {
 		return configuration(fmt.Errorf("--ca-cert: %w", err))
