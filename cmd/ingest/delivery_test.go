@@ -144,5 +144,5 @@ func TestAuditLogThatCannotBeWritten(t *testing.T) {
 	var log bytes.Buffer
 	l := &auditLog{to: file, log: slog.New(slog.NewTextHandler(&log, nil))}
 	l.write(resilience.Transition{Upstream: "s3", To: resilience.Open})
-	assert.Contains(t, log.String(), "audit log lacks")
+	assert.Contains(t, log.String(), "missing from the audit log")
 }

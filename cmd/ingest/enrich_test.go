@@ -175,7 +175,7 @@ func TestEnrichmentWithinABudget(t *testing.T) {
 
 	said := c.run(t, "--enrich-budget=1", "docs")
 	require.Zero(t, said.code, said.stderr)
-	assert.Contains(t, said.stdout, fmt.Sprintf("%d documents are stored without all of their enrichment", waiting))
+	assert.Contains(t, said.stdout, fmt.Sprintf("%d documents are not fully enriched", waiting))
 
 	rest := c.ingest(t, "docs")
 	require.Zero(t, rest.code, rest.stderr)

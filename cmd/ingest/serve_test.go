@@ -169,7 +169,7 @@ func TestServeRefusesWhatMakesNoSense(t *testing.T) {
 		{[]string{"--listen=0.0.0.0:0", "docs"}, "", exitUsage, "needs a token"},
 		{[]string{"--listen=:0", "docs"}, "", exitUsage, "needs a token"},
 		{[]string{"--listen=0.0.0.0:0", "docs"}, "PENSTOCK_TOKEN=short", exitUsage, "16 characters"},
-		{[]string{"--dry-run", "docs"}, "", exitUsage, "dry run"},
+		{[]string{"--dry-run", "docs"}, "", exitUsage, "--dry-run"},
 		{[]string{"--interval=0s", "docs"}, "", exitUsage, "--interval"},
 		{[]string{"nowhere"}, "", exitUsage, "nowhere"},
 		{[]string{"--listen=nothing", "docs"}, "", exitConfiguration, "--listen"},

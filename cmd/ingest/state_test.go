@@ -279,7 +279,7 @@ func TestStateBesideEmbeddedStores(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(c.dir, ".penstock", "journal.db"))
 	doctor := c.run(t, "doctor")
 	require.Zero(t, doctor.code, doctor.stdout)
-	assert.Contains(t, doctor.stdout, "s3://"+bucket+"/ingest/state can be written, and holds one run at a time")
+	assert.Contains(t, doctor.stdout, "s3://"+bucket+"/ingest/state is writable and allows one run at a time")
 	assert.Regexp(t, `state +s3://`+bucket+`/ingest/state +# environment, PENSTOCK_STATE`, c.run(t, "config").stdout)
 	assert.Zero(t, c.run(t, "verify").code)
 	assert.Zero(t, c.run(t, "delete", "s3://"+bucket+"/a.md").code)

@@ -26,7 +26,7 @@ func (h *history) add(t resilience.Transition) {
 	h.last = append(h.last, t)
 }
 
-// newest gives the transitions, newest first.
+// newest returns the transitions, newest first.
 func (h *history) newest() []resilience.Transition {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,8 +45,8 @@ type breakerView struct {
 }
 
 var meanings = map[resilience.State]string{
-	resilience.Closed:   "Calls go through.",
-	resilience.HalfOpen: "The wait is over: the next call is the probe.",
+	resilience.Closed:   "Calls are admitted.",
+	resilience.HalfOpen: "The reset time has passed: the next call is the probe.",
 	resilience.Open:     "Calls are refused at once; work is deferred.",
 }
 

@@ -251,7 +251,7 @@ func browseWithoutScripts(t *testing.T, b *browser) {
 		t.Helper()
 		require.Eventually(t, func() bool { return strings.Contains(look(), want) }, 30*time.Second, 50*time.Millisecond, want)
 	}
-	for _, want := range []string{"Calls are refused at once", "Probe in ", "docs/" + attack, "The page is loaded again", "Search what was ingested"} {
+	for _, want := range []string{"Calls are refused at once", "Probe in ", "docs/" + attack, "This page reloads", "Search the ingested documents"} {
 		shows(want)
 	}
 	f.llm.Reset()
@@ -273,6 +273,6 @@ func browseReconnect(t *testing.T, b *browser) {
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	b.open(server.URL + "/")
-	b.until(`document.getElementById('link').textContent === 'not connected, trying again'`)
+	b.until(`document.getElementById('link').textContent === 'disconnected, reconnecting'`)
 	b.until(`document.getElementById('link').textContent === 'live'`)
 }

@@ -25,7 +25,7 @@ func (p *Page) fragments(ctx context.Context) []fragment {
 	for _, id := range []string{"breakers", "progress", "problems", "transitions"} {
 		var text bytes.Buffer
 		if err := templates.ExecuteTemplate(&text, id, view); err != nil {
-			p.config.Logger.Error("the status page cannot show a part", "part", id, "error", err)
+			p.config.Logger.Error("cannot render a part of the status page", "part", id, "error", err)
 		}
 		all = append(all, fragment{id: id, html: text.String()})
 	}

@@ -37,7 +37,7 @@ var headers = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
-// guard decides who is answered.
+// guard decides which requests are answered.
 type guard struct {
 	token   string
 	anyHost bool
@@ -62,7 +62,7 @@ func (g *guard) strict(next http.Handler) http.Handler {
 			w.Header().Set(name, value)
 		}
 		if !g.knows(r.Host) {
-			http.Error(w, "not a name of this service; --allow-host adds one", http.StatusMisdirectedRequest)
+			http.Error(w, "unknown host name; add it with --allow-host", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -104,7 +104,7 @@ func (g *guard) protect(next http.HandlerFunc) http.HandlerFunc {
 			http.Redirect(w, r, "/login", http.StatusSeeOther)
 		default:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="penstock"`)
-			http.Error(w, "a token is needed: Authorization: Bearer …", http.StatusUnauthorized)
+			http.Error(w, "token required: Authorization: Bearer …", http.StatusUnauthorized)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestLogin(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Token = testToken })
 	wrong := f.post("/login", "guess")
 	assert.Equal(t, http.StatusUnauthorized, wrong.Code)
-	assert.Contains(t, wrong.Body.String(), "That is not the token.")
+	assert.Contains(t, wrong.Body.String(), "Wrong token.")
 	assert.Empty(t, wrong.Result().Cookies())
 
 	right := f.post("/login", testToken)

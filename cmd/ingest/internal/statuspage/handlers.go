@@ -51,13 +51,13 @@ func round(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// view is what the templates are given.
+// view is the data of the templates.
 type view struct {
 	Title       string
 	Destination string
 	Token       bool // somebody is logged in
 	Live        bool // rendered for a page that changes in place
-	Refresh     bool // let a browser without JavaScript load the page again
+	Refresh     bool // a browser without JavaScript reloads the page
 	Now         time.Time
 	Breakers    []breakerView
 	Progress    progressView
@@ -116,8 +116,8 @@ func (p *Page) view(ctx context.Context) view {
 func (p *Page) show(w http.ResponseWriter, status int, name string, v view) {
 	var body bytes.Buffer
 	if err := templates.ExecuteTemplate(&body, name, v); err != nil {
-		p.config.Logger.Error("the status page cannot be shown", "page", name, "error", err)
-		http.Error(w, "the page cannot be shown; see the log", http.StatusInternalServerError)
+		p.config.Logger.Error("cannot render the status page", "page", name, "error", err)
+		http.Error(w, "cannot render the page; see the log", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -135,7 +135,7 @@ func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 	plainText(w, http.StatusOK, "alive")
 }
 
-// readyz names the open breakers to those only who may see the page.
+// readyz names the open breakers only in answers to authorized requests.
 func (p *Page) readyz(w http.ResponseWriter, r *http.Request) {
 	open := p.notReady()
 	if len(open) == 0 {
@@ -155,7 +155,7 @@ func plainText(w http.ResponseWriter, status int, text string) {
 	_, _ = fmt.Fprintln(w, text)
 }
 
-// searchView is a search and what came of it.
+// searchView is a search and its results.
 type searchView struct {
 	Hits  []hitView
 	Fault string
@@ -189,7 +189,7 @@ func (p *Page) search(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case v.Question == "":
 	case r.Header.Get("Sec-Fetch-Site") == "cross-site":
-		v.Search = &searchView{Confirm: true} // a question can cost money: no other site asks it
+		v.Search = &searchView{Confirm: true} // a search can cost money: other sites cannot start one
 	default:
 		v.Search, status = p.ask(r.Context(), v.Question)
 	}
@@ -201,7 +201,7 @@ func (p *Page) ask(ctx context.Context, question string) (*searchView, int) {
 	case p.asking <- struct{}{}:
 		defer func() { <-p.asking }()
 	default:
-		return &searchView{Fault: "Others are searching. Try again in a moment."}, http.StatusServiceUnavailable
+		return &searchView{Fault: "Too many searches at the moment. Try again shortly."}, http.StatusServiceUnavailable
 	}
 	ctx, cancel := context.WithTimeout(ctx, searchLimit)
 	defer cancel()
@@ -228,7 +228,7 @@ func searchStatus(err error) int {
 	return http.StatusBadGateway
 }
 
-// problemsView is one page of what is not ingested.
+// problemsView is one page of documents that are not ingested.
 type problemsView struct {
 	Status journal.Status
 	Total  int
@@ -276,7 +276,7 @@ func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, loginBodyLimit)
 	if !p.guard.isToken(r.PostFormValue("token")) {
-		p.config.Logger.Warn("a login to the status page was refused", "from", r.RemoteAddr)
+		p.config.Logger.Warn("status page: login refused", "from", r.RemoteAddr)
 		p.show(w, http.StatusUnauthorized, "login.html", view{Title: "Log in", Denied: true})
 		return
 	}

@@ -1,6 +1,6 @@
-// Package statuspage shows a running ingest service to people and to machines:
-// the circuit breakers as they are now, the pass that goes on, what could not
-// be ingested and why, and a search over what was.
+// Package statuspage shows a running ingest service to people and machines: the
+// state of the circuit breakers, the current pass, the documents that could not
+// be ingested and why, and a search over the ingested ones.
 //
 //	page, err := statuspage.New(statuspage.Config{Breakers: resilience.Default.All(), …})
 //	go page.Run(ctx)
@@ -20,19 +20,18 @@
 //	/readyz        503 while a breaker is open; the body says which
 //	/login         with a token only
 //
-// The page works without JavaScript: it is rendered on the server and asks the
-// browser to load it again every few seconds. With JavaScript it is changed in
-// place, within a second. There is nothing to build and nothing is loaded from
-// elsewhere.
+// The page works without JavaScript: it is rendered on the server and reloads
+// every few seconds. With JavaScript it is updated in place, within a second. It
+// needs no build step and loads nothing from other hosts.
 //
 // # What it defends against
 //
-// It changes nothing, whoever asks. Names and texts of documents, and errors of
+// Requests cannot change anything. Names and texts of documents, and errors of
 // upstreams, are text and never markup (html/template, and a content security
 // policy that allows no inline script or style). Without a token only requests
-// for a loopback name are answered, so that a page elsewhere cannot reach it by
-// pointing its own name at 127.0.0.1. The number of event streams, of searches
-// at a time, of kept transitions and of listed documents is bounded.
+// for a loopback name are answered, so that another site cannot reach the page by
+// pointing its own name at 127.0.0.1. The number of event streams, of concurrent
+// searches, of kept transitions and of listed documents is bounded.
 package statuspage
 
 import (
@@ -52,7 +51,7 @@ type Searcher interface {
 	Search(ctx context.Context, question string, options pipeline.SearchOptions) ([]pipeline.Hit, error)
 }
 
-// Journal knows what is done and what is not; *journal.Journal is one.
+// Journal lists complete and incomplete documents; *journal.Journal is one.
 type Journal interface {
 	Totals(ctx context.Context, destination string) (journal.Totals, error)
 	Problems(ctx context.Context, destination, after string, limit int) ([]journal.Problem, error)
@@ -66,20 +65,20 @@ type Config struct {
 	Breakers []*resilience.Breaker
 	Searcher Searcher
 	Journal  Journal
-	// Destination is what the journal calls the place where documents go.
+	// Destination is the journal's name for the place where documents go.
 	Destination string
 	// Metrics answers /metrics.
 	Metrics http.Handler
 
-	// Token, if there is one, must come with each request for anything that is
-	// worth protecting, as a bearer or through the login form.
+	// Token, if set, is required for every route but /healthz, /readyz, /login and
+	// the static files, as a bearer token or through the login form.
 	Token string
 	// AnyHost answers requests whatever host they name. Without it the host must
 	// be a loopback name or address, or one of Hosts. It needs a Token.
 	AnyHost bool
 	Hosts   []string
 
-	// Logger is told what a person should know. Default: slog.Default().
+	// Logger receives errors and refused logins. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -93,11 +92,11 @@ type Page struct {
 	passes  passes
 	worries worries
 	hub     *hub
-	asking  chan struct{} // one place for each search at a time
+	asking  chan struct{} // a slot for each concurrent search
 	unwatch []func()
 }
 
-// searchesAtATime bounds what one page can ask of the upstreams.
+// searchesAtATime bounds the load that a page can put on the upstreams.
 const searchesAtATime = 4
 
 // New makes a page that watches the breakers from now on, until Close.
@@ -106,7 +105,7 @@ func New(config Config) (*Page, error) {
 		return nil, errors.New("statuspage: Breakers, Searcher, Journal and Metrics are required")
 	}
 	if config.AnyHost && config.Token == "" {
-		return nil, errors.New("statuspage: whoever can reach the page from elsewhere needs a token")
+		return nil, errors.New("statuspage: AnyHost needs a Token")
 	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
@@ -124,8 +123,8 @@ func New(config Config) (*Page, error) {
 // ServeHTTP implements http.Handler.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.handler.ServeHTTP(w, r) }
 
-// Run sends changes to those who watch until ctx ends, and then ends their
-// streams, so that a server can shut down.
+// Run sends changes to the event streams until ctx is done, and then ends the
+// streams, so that the server can shut down.
 func (p *Page) Run(ctx context.Context) { p.hub.run(ctx) }
 
 // Close stops watching the breakers.
@@ -140,13 +139,13 @@ func (p *Page) transition(t resilience.Transition) {
 	p.hub.wakeUp()
 }
 
-// PassBegins notes that a pass over the inputs begins.
+// PassBegins records the start of a pass over the inputs.
 func (p *Page) PassBegins(at time.Time) {
 	p.passes.begin(at)
 	p.hub.wakeUp()
 }
 
-// Document notes how one document of the pass came out.
+// Document records the result of one document of the pass.
 func (p *Page) Document(d pipeline.Document) {
 	p.passes.document(d)
 	if d.Result != pipeline.Unchanged && d.Result != pipeline.KnownDeadLetter {
@@ -154,8 +153,8 @@ func (p *Page) Document(d pipeline.Document) {
 	}
 }
 
-// PassEnds notes how the pass ended and when the next one is due. fault is why
-// the pass could not run at all, or nil.
+// PassEnds records how the pass ended and when the next one is due. fault is the
+// reason why the pass could not run at all, or nil.
 func (p *Page) PassEnds(summary pipeline.Summary, fault error, at, next time.Time) {
 	p.passes.end(summary, fault, at, next)
 	p.worries.change()

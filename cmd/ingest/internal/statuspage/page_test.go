@@ -137,7 +137,7 @@ func TestNewWantsWhatItNeeds(t *testing.T) {
 	config := f.config
 	config.AnyHost = true
 	_, err = New(config)
-	require.ErrorContains(t, err, "token")
+	require.ErrorContains(t, err, "needs a Token")
 }
 
 func TestPageShowsBreakers(t *testing.T) {
@@ -166,15 +166,15 @@ func TestPageShowsPasses(t *testing.T) {
 	}
 	f.Document(pipeline.Document{ID: "b", Result: pipeline.DeadLetter})
 	body := f.get("/").Body.String()
-	assert.Regexp(t, `Pass 1 has been going on for 2(\.\d)?s`, body)
-	assert.Regexp(t, `<dt>documents a second</dt><dd>5\.\d</dd>`, body)
+	assert.Regexp(t, `Pass 1 has been running for 2(\.\d)?s`, body)
+	assert.Regexp(t, `<dt>documents per second</dt><dd>5\.\d</dd>`, body)
 
 	next := at.Add(time.Hour)
 	retry := next
 	f.PassEnds(pipeline.Summary{Stopped: &pipeline.Stop{Kind: pipeline.StopDeferred, Reason: "s3 is away", RetryAt: &retry}}, nil, at.Add(2*time.Second), next)
 	body = f.get("/").Body.String()
 	assert.Contains(t, body, "the next pass begins at <time datetime=\""+next.UTC().Format(time.RFC3339))
-	assert.Contains(t, body, "11 documents, 10 ingested, 1 new dead letters; 30 chunks, 20 embedded; 6 documents a second")
+	assert.Contains(t, body, "11 documents, 10 ingested, 1 new dead letters; 30 chunks, 20 embedded; 6 documents per second")
 	assert.Contains(t, body, "deferred: s3 is away")
 }
 
@@ -235,12 +235,12 @@ func TestProblems(t *testing.T) {
 
 	first := f.get("/problems?status=dead_letter").Body.String()
 	assert.Equal(t, pageLength, strings.Count(first, "<bdi>b/"))
-	assert.Contains(t, first, "150 in all")
+	assert.Contains(t, first, "150 in total")
 	second := f.get("/problems?" + url.Values{"status": {"dead_letter"}, "after": {"b/00099"}}.Encode()).Body.String()
 	assert.Contains(t, first, `href="/problems?after=b%2F00099&amp;status=dead_letter"`)
 	assert.Equal(t, 50, strings.Count(second, "<bdi>b/"))
 	assert.NotContains(t, second, `rel="next"`)
-	assert.Contains(t, f.get("/problems?status=deferred").Body.String(), "3000 in all")
+	assert.Contains(t, f.get("/problems?status=deferred").Body.String(), "3000 in total")
 }
 
 func TestJournalThatCannotBeRead(t *testing.T) {
@@ -284,7 +284,7 @@ func TestSearch(t *testing.T) {
 	assert.Equal(t, []string{"when does it open?"}, f.searcher.asked)
 	for _, want := range []string{
 		`value="when does it open?"`, "docs/a.pdf", ", page 3", "A &gt; B", "It opens\n\tafter five failures.", "score 0.700, similarity 0.50",
-		"<details><summary>The rest of it</summary>", "score 0.200</p>",
+		"<details><summary>Show the rest</summary>", "score 0.200</p>",
 	} {
 		assert.Contains(t, body, want)
 	}
@@ -302,7 +302,7 @@ func TestSearchThatAsksNothing(t *testing.T) {
 	assert.Empty(t, f.searcher.asked, "another site cannot spend money")
 	f.get("/search?q=" + strings.Repeat("x", 5000))
 	assert.LessOrEqual(t, len(f.searcher.asked[0]), longestAsked+len("…"))
-	assert.Contains(t, f.get("/search?q=pumps").Body.String(), "Nothing was found.")
+	assert.Contains(t, f.get("/search?q=pumps").Body.String(), "Nothing found.")
 }
 
 func TestSearchThatFails(t *testing.T) {

@@ -8,16 +8,16 @@ import (
 	"github.com/penstock-go/penstock/pipeline"
 )
 
-// passesKept is how many passes are listed of those that did something.
+// passesKept is how many passes are listed, not counting idle ones.
 const passesKept = 6
 
 // passes follows the passes of a service.
 type passes struct {
 	mu      sync.Mutex
 	running bool
-	current passView   // the last one, where none is running
+	current passView   // the last one if none is running
 	ended   bool       // current has
-	last    []passView // that did something, newest first
+	last    []passView // without idle ones, newest first
 	next    time.Time
 }
 
@@ -47,7 +47,7 @@ var results = [...]struct {
 	{pipeline.Ingested, "ingested"},
 	{pipeline.Unchanged, "unchanged"},
 	{pipeline.DeadLetter, "new dead letters"},
-	{pipeline.KnownDeadLetter, "old dead letters"},
+	{pipeline.KnownDeadLetter, "known dead letters"},
 	{pipeline.Deferred, "deferred"},
 }
 
@@ -100,7 +100,7 @@ func (p *passes) end(summary pipeline.Summary, fault error, at, next time.Time) 
 	}
 }
 
-// eventful reports whether the pass did more than look.
+// eventful reports whether the pass did more than list the inputs.
 func (v passView) eventful() bool {
 	return v.Stopped != "" || v.Documents > v.byResult[indexOf(pipeline.Unchanged)]+v.byResult[indexOf(pipeline.KnownDeadLetter)]
 }
@@ -114,10 +114,10 @@ func (v passView) counted() passView {
 	return v
 }
 
-// rated is the least time of which a rate says something.
+// rated is the shortest pass whose rate is meaningful.
 const rated = 100 * time.Millisecond
 
-// Rate is documents a second, or 0 where it says nothing.
+// Rate is documents per second, or 0 if the pass was too short to tell.
 func (v passView) Rate() float64 {
 	if v.Took < rated {
 		return 0

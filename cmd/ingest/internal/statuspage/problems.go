@@ -12,10 +12,10 @@ const (
 	// listed is how many documents of each kind the page lists; the rest is on
 	// pages of their own.
 	listed = 20
-	// pageLength is how many such a page has.
+	// pageLength is the number of documents on such a page.
 	pageLength = 100
-	// scanned is how many entries of the journal are read at most to find them:
-	// deferred documents can stand in front of a dead letter by the thousand.
+	// scanned bounds the journal entries read to find them: thousands of deferred
+	// documents can precede a dead letter.
 	scanned   = 10_000
 	scanBatch = 500
 	// worriesAge is how old the list may be while it changes.
@@ -33,14 +33,14 @@ func newProblemView(p journal.Problem) problemView {
 	return problemView{key: p.ID, ID: clean(p.ID), Stage: p.Stage, Kind: p.Kind, Reason: clean(p.Reason), At: p.At}
 }
 
-// worriesView is what is not ingested.
+// worriesView lists documents that are not ingested.
 type worriesView struct {
 	journal.Totals
 	Dead, Put []problemView // dead letters and deferred documents, the first of them
-	Fault     string        // why it cannot be said
+	Fault     string        // why the journal cannot be read
 }
 
-// worries keeps the view between its changes.
+// worries caches the view.
 type worries struct {
 	mu    sync.Mutex
 	stale bool
@@ -54,8 +54,8 @@ func (w *worries) change() {
 	w.stale = true
 }
 
-// read gives the view, from the journal where it has changed, but not more
-// often than every worriesAge.
+// read returns the view. It reads the journal after a change, but at most once
+// per worriesAge.
 func (w *worries) read(ctx context.Context, from func(context.Context) worriesView) worriesView {
 	w.mu.Lock()
 	defer w.mu.Unlock()

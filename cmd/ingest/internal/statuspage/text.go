@@ -12,9 +12,8 @@ const longest = 600
 
 var userinfo = regexp.MustCompile(`://[^/@\s"']+@`)
 
-// clean makes a text fit to be shown: passwords in addresses are masked, what
-// could turn the line around or is no character becomes a space, and what is
-// too long is cut.
+// clean makes text safe to display: it masks passwords in addresses, replaces
+// control and direction characters by spaces, and cuts long texts.
 func clean(text string) string {
 	text = userinfo.ReplaceAllString(text, "://********@")
 	text = strings.Join(strings.Fields(strings.Map(visible, text)), " ")

@@ -1,6 +1,6 @@
 "use strict";
-// Changes the page in place as the server says. Without this script the browser
-// loads the page again every few seconds.
+// Updates the page in place from the server's events. Without this script the
+// browser reloads the page every few seconds.
 (() => {
   const link = document.getElementById("link");
   const news = document.getElementById("news");
@@ -24,7 +24,7 @@
 
   const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.upstream, e.dataset.state]));
 
-  // Tell a screen reader what changed, not all that is there.
+  // Tell a screen reader what changed, not the whole page.
   const announce = (before, after) => {
     const changes = [];
     for (const [upstream, state] of after) {
@@ -50,7 +50,7 @@
     events.addEventListener("clock", (event) => { ahead = Number(event.data) - Date.now(); count(); });
     for (const id of parts) events.addEventListener(id, (event) => put(id, event.data));
     events.addEventListener("error", () => {
-      say("not connected, trying again", "lost");
+      say("disconnected, reconnecting", "lost");
       if (events.readyState !== EventSource.CLOSED) return; // the browser tries by itself
       events.close();
       clearTimeout(again);
