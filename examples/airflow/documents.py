@@ -1,8 +1,8 @@
-"""Runs ingest once an hour, and again when it says so (Airflow 3.3 or newer).
+"""Runs ingest once an hour, and again when a run asks for it (Airflow 3.3 or newer).
 
 The exit code tells Airflow what to do: a run that deferred something is retried
-at the time that it names, one that needs a person fails at once, and one that
-found nothing new is skipped.
+at the time that it names, a run that needs a person fails immediately, and a run
+that found nothing new is skipped.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ NOTHING_NEW = 99
 
 
 class IngestError(Exception):
-    """A run that did not finish, with what its summary says of the reason."""
+    """A run that did not finish, with the reason from its summary."""
 
     def __init__(self, code: int, stopped: dict):
         super().__init__(f"ingest: exit {code}: {stopped.get('reason', 'see the log')}")
@@ -27,7 +27,7 @@ class IngestError(Exception):
 
 
 class RetryWhenToldTo(RetryPolicy):
-    """Retries at the time that ingest names; a person must look at the rest."""
+    """Retries at the time that ingest names; other failures need a person."""
 
     def evaluate(self, exception, try_number, max_tries, context=None):
         if not isinstance(exception, IngestError):
@@ -42,7 +42,7 @@ class RetryWhenToldTo(RetryPolicy):
 
 @task(
     retries=6,
-    retry_delay=dt.timedelta(minutes=1),  # for a lost worker; ingest names its own time
+    retry_delay=dt.timedelta(minutes=1),  # for a lost worker; ingest names its own times
     retry_policy=RetryWhenToldTo(),
     execution_timeout=dt.timedelta(hours=2),
 )
@@ -52,10 +52,10 @@ def ingest(*inputs: str) -> dict:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
         try:
             for line in run.stdout:
-                print(line, end="")  # a line a document, into the task's log
+                print(line, end="")  # one line per document, into the task's log
                 summary = json.loads(line).get("summary", {})
         except BaseException:
-            run.terminate()  # the task is cleared or out of time: ingest saves its state
+            run.terminate()  # the task was cleared or timed out: ingest saves its state
             raise
     if run.returncode == NOTHING_NEW:
         raise AirflowSkipException("nothing has changed")

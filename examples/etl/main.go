@@ -94,7 +94,8 @@ func load(ctx context.Context, c clients, key, text string) error {
 // exitCode tells the orchestrator whether to come back.
 func exitCode(err error) int {
 	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
-		fmt.Fprintf(os.Stderr, "etl: %s is away, run again in %s\n", open.Upstream(), time.Until(open.RetryAt()).Round(time.Second))
+		fmt.Fprintf(os.Stderr, "etl: %s is unavailable, run again in %s\n",
+			open.Upstream(), time.Until(open.RetryAt()).Round(time.Second))
 		return 75 // EX_TEMPFAIL
 	}
 	if err != nil {
