@@ -35,6 +35,7 @@ type rule struct {
 var arrows = []rule{
 	{"resilience", nil, "the breaker is usable by a program that wants nothing else of us"},
 	{"resilience/fallback", []string{"resilience"}, "it answers in place of a breaker that refuses"},
+	{"resilience/inflight", []string{"resilience"}, "it bounds the calls through a breaker"},
 
 	{"metrics", []string{"resilience"}, "it reads breakers and is told about calls, it drives nothing"},
 	{"internal/trace", []string{"resilience", "metrics"}, "it describes a call through a breaker"},

@@ -124,8 +124,8 @@ func (b *Breaker) State() State {
 // takes no lock and reads no clock.
 func (b *Breaker) Streak() (State, int) {
 	w := b.word.Load()
-	if wordState(w) == Closed {
-		return Closed, wordStreak(w)
+	if wordState(w) == Closed || b.shut(w) != nil {
+		return wordState(w), wordStreak(w)
 	}
 	c := b.view()
 	return c.reads(), c.streak
