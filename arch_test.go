@@ -60,6 +60,9 @@ var arrows = []rule{
 	{"pipeline/source", []string{"objectstore", "resilience"}, "sources are folders, addresses and buckets; a bucket is reached through its door"},
 	{"pipeline/stop", []string{"resilience"}, "how work ends is a leaf: every stage returns it"},
 	{"pipeline/service", []string{"pipeline/stop", "llm", "objectstore", "vectorstore", "resilience"}, "one way for all stages to call an upstream through its door"},
+	{"pipeline/modelserver", []string{"pipeline/service", "pipeline/stop", "resilience"}, "what a failed request says about a text does not depend on the model"},
+	{"pipeline/embed", []string{"llm", "metrics", "resilience", "pipeline/modelserver", "pipeline/service", "pipeline/stop"}, "a stage knows its model and no run"},
+	{"pipeline/enrich", []string{"llm", "metrics", "resilience", "pipeline/chunk", "pipeline/modelserver", "pipeline/rows", "pipeline/stop"}, "a stage knows its model and no run"},
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},
 
