@@ -198,7 +198,7 @@ func TestPrometheusSeesAnOutage(t *testing.T) {
 	drill.breaker.Trip("the upstream is away")
 	drill.awaitState(2)
 	drill.awaitAlert(true)
-	drill.clock.advance(time.Minute)
+	drill.clock.Advance(time.Minute)
 	drill.awaitState(1)
 	succeed(t, drill.breaker)
 	drill.awaitState(0)

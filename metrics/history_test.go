@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // values are the series of one scrape: name{label="value",…} without the upstream.
@@ -52,22 +53,22 @@ func series(name string, m *dto.Metric, upstream string) (key string, mine bool)
 }
 
 func TestAnOutageAddsUp(t *testing.T) {
-	clock := &hands{}
+	clock := testutil.NewClock()
 	reg := registry(clock)
 	b := reg.MustRegister("s3", resilience.Config{FailMax: 2, ResetTimeout: 20 * time.Second})
 	c := metrics.NewCollector(reg)
 
-	clock.advance(10 * time.Second)
+	clock.Advance(10 * time.Second)
 	succeed(t, b)
 	fail(t, b, 2) // open at 10
 	task := resilience.WithTask(t.Context(), "t1")
 	refused(t, task, b)
 	refused(t, task, b)
-	clock.advance(25 * time.Second) // waits for a call since 30
+	clock.Advance(25 * time.Second) // waits for a call since 30
 	fail(t, b, 1)                   // bad probe, open again at 35
-	clock.advance(20 * time.Second)
+	clock.Advance(20 * time.Second)
 	succeed(t, b) // good probe, closed at 55
-	clock.advance(5 * time.Second)
+	clock.Advance(5 * time.Second)
 
 	got := values(t, c, "s3")
 	for key, want := range map[string]float64{
@@ -98,13 +99,13 @@ func TestAnOutageAddsUp(t *testing.T) {
 }
 
 func TestSecondsNeverShrink(t *testing.T) {
-	clock := &hands{}
+	clock := testutil.NewClock()
 	reg := registry(clock)
 	b := reg.MustRegister("s3", resilience.Config{FailMax: 1, ResetTimeout: time.Second})
 	c := metrics.NewCollector(reg)
 	before := values(t, c, "s3")
 	for step := range 50 {
-		clock.advance(700 * time.Millisecond)
+		clock.Advance(700 * time.Millisecond)
 		_ = b.Do(t.Context(), func(context.Context) error { return []error{nil, errDown}[step%2] })
 		now := values(t, c, "s3")
 		for _, state := range []string{"closed", "half_open", "open"} {
@@ -118,7 +119,7 @@ func TestSecondsNeverShrink(t *testing.T) {
 }
 
 func TestCountsBeforeTheCollectorAreKept(t *testing.T) {
-	reg := registry(&hands{})
+	reg := registry(testutil.NewClock())
 	fail(t, reg.MustRegister("s3", resilience.Config{FailMax: 2}), 2)
 	got := values(t, metrics.NewCollector(reg), "s3")
 	assert.InDelta(t, 2, got["calls_total failure"], 0)
@@ -127,13 +128,13 @@ func TestCountsBeforeTheCollectorAreKept(t *testing.T) {
 }
 
 func TestKeyedBreakersComeAndGo(t *testing.T) {
-	reg := registry(&hands{})
+	reg := registry(testutil.NewClock())
 	family, err := reg.Keyed("partner", resilience.Config{MaxKeys: 2})
 	require.NoError(t, err)
 	c := metrics.NewCollector(reg)
 	for _, key := range []string{"a", "b", "c", "d"} {
 		succeed(t, family.Get(key))
-		assert.LessOrEqual(t, testutil.CollectAndCount(c, "circuit_breaker_state"), 2)
+		assert.LessOrEqual(t, promtest.CollectAndCount(c, "circuit_breaker_state"), 2)
 	}
 	assert.InDelta(t, 1, values(t, c, "partner/d")["calls_total success"], 0)
 }
@@ -150,7 +151,7 @@ func TestScrapesAndCallsAtOnce(t *testing.T) {
 		}
 	}()
 	for range 50 {
-		testutil.CollectAndCount(c)
+		promtest.CollectAndCount(c)
 	}
 	<-done
 	got := values(t, c, "s3")
@@ -216,7 +217,7 @@ func BenchmarkCall(b *testing.B) {
 	})
 	reg := registry(nil)
 	breaker := reg.MustRegister("bench", resilience.Config{})
-	testutil.CollectAndCount(metrics.NewCollector(reg))
+	promtest.CollectAndCount(metrics.NewCollector(reg))
 	b.Run("collected", func(b *testing.B) {
 		for b.Loop() {
 			_ = breaker.Do(ctx, work)
@@ -234,6 +235,6 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkScrape(b *testing.B) {
 	c := metrics.NewCollector(resilience.Default)
 	for b.Loop() {
-		testutil.CollectAndCount(c)
+		promtest.CollectAndCount(c)
 	}
 }

@@ -11,25 +11,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
-
-// hands is a clock that a test moves.
-type hands struct{ now atomic.Int64 }
-
-func (h *hands) Now() time.Time           { return time.Unix(1_700_000_000, h.now.Load()) }
-func (h *hands) advance(by time.Duration) { h.now.Add(int64(by)) }
 
 var errDown = errors.New("upstream is down")
 
@@ -72,7 +66,7 @@ func stateOf(t *testing.T, reg *resilience.Registry, upstream string) float64 {
 }
 
 func TestMetricGaugeReflectsState(t *testing.T) {
-	clock := &hands{}
+	clock := testutil.NewClock()
 	reg := registry(clock)
 	b := reg.MustRegister("s3", resilience.Config{FailMax: 2, ResetTimeout: time.Minute})
 
@@ -84,9 +78,9 @@ func TestMetricGaugeReflectsState(t *testing.T) {
 		{"before any call", func() {}, 0},
 		{"one failure", func() { fail(t, b, 1) }, 0},
 		{"the failure that trips it", func() { fail(t, b, 1) }, 2},
-		{"just before the reset time", func() { clock.advance(time.Minute - 1) }, 2},
-		{"at the reset time, with no traffic", func() { clock.advance(1) }, 1},
-		{"long after, with no traffic", func() { clock.advance(time.Hour) }, 1},
+		{"just before the reset time", func() { clock.Advance(time.Minute - 1) }, 2},
+		{"at the reset time, with no traffic", func() { clock.Advance(1) }, 1},
+		{"long after, with no traffic", func() { clock.Advance(time.Hour) }, 1},
 		{"a good probe", func() { succeed(t, b) }, 0},
 		{"by hand", func() { b.ForceOpen("maintenance") }, 2},
 		{"reset", b.Reset, 0},
@@ -120,13 +114,13 @@ func scrape(t *testing.T, h http.Handler) string {
 func TestCollectorShowsBreakersThatComeLater(t *testing.T) {
 	reg := registry(nil)
 	collector := metrics.NewCollector(reg)
-	assert.Equal(t, 0, testutil.CollectAndCount(collector, "circuit_breaker_state"))
+	assert.Equal(t, 0, promtest.CollectAndCount(collector, "circuit_breaker_state"))
 	reg.MustRegister("partner", resilience.Config{})
-	assert.Equal(t, 1, testutil.CollectAndCount(collector, "circuit_breaker_state"))
+	assert.Equal(t, 1, promtest.CollectAndCount(collector, "circuit_breaker_state"))
 }
 
 func TestMetricNamesPassTheLinter(t *testing.T) {
-	problems, err := testutil.GatherAndLint(prometheus.DefaultGatherer, ours(t)...)
+	problems, err := promtest.GatherAndLint(prometheus.DefaultGatherer, ours(t)...)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }
@@ -166,7 +160,8 @@ func golden(t *testing.T, name string, reg *prometheus.Registry) {
 // TestGoldenExposition holds the whole text after an outage: llm has seen
 // nothing, milvus is in the middle of one, s3 waits for a probe.
 func TestGoldenExposition(t *testing.T) {
-	clock := &hands{}
+	clock := testutil.NewClock()
+	clock.Set(time.Unix(1_700_000_000, 0))
 	breakers := registry(clock)
 	breakers.MustRegister("llm", resilience.Config{})
 	milvus := breakers.MustRegister("milvus", resilience.Config{FailMax: 2})
@@ -176,12 +171,12 @@ func TestGoldenExposition(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(metrics.NewCollector(breakers))
 
-	clock.advance(10 * time.Second)
+	clock.Advance(10 * time.Second)
 	succeed(t, milvus)
 	fail(t, milvus, 2)
 	refused(t, t.Context(), milvus)
 	fail(t, s3, 1)
-	clock.advance(5 * time.Second)
+	clock.Advance(5 * time.Second)
 	golden(t, "breakers.txt", reg)
 }
 

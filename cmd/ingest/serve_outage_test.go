@@ -1,23 +1,18 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -73,101 +68,34 @@ func (g *gate) release() {
 	close(g.open)
 }
 
-// observer is a Prometheus that scrapes the service four times a second, with
-// the alert rules of deploy/ on short windows.
+// observer is a Prometheus that scrapes the service, with the alert rules of
+// deploy/ on short windows.
 type observer struct {
-	t    *testing.T
-	base string
+	*testing.T
+	*upstreams.Prometheus
 }
 
-const observerConfig = `
-global: {scrape_interval: 250ms, evaluation_interval: 250ms}
-rule_files: [rules.yml]
-scrape_configs:
-  - job_name: ingest
-    static_configs: [{targets: [%q]}]
-`
-
-func observe(t *testing.T, target string) *observer {
+func observe(t *testing.T, target string) observer {
 	t.Helper()
-	binary := upstreams.Program(t, "prometheus")
 	rules, err := os.ReadFile(filepath.Join("..", "..", "deploy", "prometheus", "circuit_breaker.rules.yml"))
 	require.NoError(t, err)
 	short := strings.NewReplacer("circuit_breaker_state[2m]", "circuit_breaker_state[2s]", "for: 2m", "for: 1s").Replace(string(rules))
 	require.NotEqual(t, string(rules), short)
-	config := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(config, "rules.yml"), []byte(short), 0o600))
-	text := fmt.Sprintf(observerConfig, strings.TrimPrefix(target, "http://"))
-	require.NoError(t, os.WriteFile(filepath.Join(config, "prometheus.yml"), []byte(text), 0o600))
-	process := upstreams.Start(t, upstreams.Spec{
-		Name: "prometheus", Ports: 1,
-		Command: func(dir string, ports []int) *exec.Cmd {
-			return exec.Command(binary, "--config.file="+filepath.Join(config, "prometheus.yml"),
-				"--storage.tsdb.path="+dir, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", ports[0]))
-		},
-		Ready: func(ctx context.Context, addr string) error {
-			_, err := query(ctx, "http://"+addr, "up")
-			return err
-		},
-	})
-	return &observer{t: t, base: "http://" + process.Addr}
+	return observer{t, upstreams.StartPrometheus(t, target, short)}
 }
 
-// series is one series of an answer: the value of an instant query, or the
-// values of a range.
-type series struct {
-	Value  [2]any
-	Values [][2]any
-}
-
-func query(ctx context.Context, base, expr string) ([]series, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/api/v1/query?query="+url.QueryEscape(expr), nil)
-	if err != nil {
-		return nil, err
-	}
-	request.Close = true
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", response.Status, body)
-	}
-	var answer struct{ Data struct{ Result []series } }
-	if err == nil {
-		err = json.Unmarshal(body, &answer)
-	}
-	return answer.Data.Result, err
-}
-
-func (o *observer) await(expr, want string) {
-	o.t.Helper()
-	require.Eventually(o.t, func() bool {
-		found, err := query(o.t.Context(), o.base, expr)
-		require.NoError(o.t, err)
-		var values []string
-		for _, s := range found {
-			values = append(values, fmt.Sprint(s.Value[1]))
-		}
-		return strings.Join(values, " ") == want
-	}, time.Minute, 100*time.Millisecond, "%s never became %q", expr, want)
-}
-
-func (o *observer) awaitState(state string) {
-	o.t.Helper()
-	o.await(`circuit_breaker_state{upstream="s3"}`, state)
+func (o observer) awaitState(state string) {
+	o.Helper()
+	o.Await(`circuit_breaker_state{upstream="s3"}`, state)
 }
 
 const firing = `ALERTS{alertname="CircuitBreakerOpen",alertstate="firing",upstream="s3"}`
 
 // seen is the states that were scraped, repetitions left out.
-func (o *observer) seen() string {
-	o.t.Helper()
-	found, err := query(o.t.Context(), o.base, `circuit_breaker_state{upstream="s3"}[10m]`)
-	require.NoError(o.t, err)
-	require.Len(o.t, found, 1)
+func (o observer) seen() string {
+	o.Helper()
+	found := o.Query(`circuit_breaker_state{upstream="s3"}[10m]`)
+	require.Len(o, found, 1)
 	var states []string
 	for _, v := range found[0].Values {
 		states = append(states, fmt.Sprint(v[1]))
@@ -199,7 +127,7 @@ func TestServeThroughAnOutage(t *testing.T) {
 	status, found := s.get(t, "/search?q=valve")
 	assert.Equal(t, http.StatusOK, status, "a search needs no object store")
 	assert.Contains(t, found, "before the flood")
-	prometheus.await(firing, "1")
+	prometheus.Await(firing, "1")
 
 	way.shut()
 	store.Start(t)
@@ -207,7 +135,7 @@ func TestServeThroughAnOutage(t *testing.T) {
 	s.await(t, "/", `data-upstream="s3" data-state="half_open"`)
 	way.release()
 	prometheus.awaitState("0")
-	prometheus.await(firing, "")
+	prometheus.Await(firing, "")
 	s.await(t, "/", "<dt>documents complete</dt><dd>2</dd>")
 	s.await(t, "/readyz", "ready\n")
 
