@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/upstreams"
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -75,7 +74,7 @@ func (a *airflow) test(t *testing.T) taskRun {
 // new is skipped, and one that needs a person fails at its first try.
 func TestAirflow(t *testing.T) {
 	model := llmtest.NewServer(t, llmtest.Options{})
-	a := newAirflow(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name, "PENSTOCK_MAX_PAUSE=1s")
+	a := newAirflow(t, append(atModel(model.URL), "PENSTOCK_MAX_PAUSE=1s")...)
 	c := &command{dir: a.home}
 	corpus(t, c, 20)
 

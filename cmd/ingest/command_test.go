@@ -16,7 +16,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
 // beCommand makes the test binary be the command itself, in a process of its
@@ -40,6 +43,28 @@ type command struct {
 func newCommand(t *testing.T, env ...string) *command {
 	t.Helper()
 	return &command{dir: t.TempDir(), env: env}
+}
+
+// atModel are the variables of a command that embeds with a model server.
+func atModel(url string) []string {
+	return []string{"PENSTOCK_LLM_BASE_URL=" + url, "PENSTOCK_EMBEDDING_MODEL=" + staticmodel.Name}
+}
+
+// withModel is a command with a model server of its own.
+func withModel(t *testing.T, o llmtest.Options) (*command, *llmtest.Server) {
+	t.Helper()
+	model := llmtest.NewServer(t, o)
+	return newCommand(t, atModel(model.URL)...), model
+}
+
+// keysOf are the variables that name an object store's region and keys.
+func keysOf(s3 upstreams.S3) []string {
+	return []string{"AWS_REGION=" + s3.Region, "AWS_ACCESS_KEY_ID=" + s3.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s3.SecretKey}
+}
+
+// atS3 are the variables of a command whose originals are in a bucket.
+func atS3(s3 upstreams.S3, bucket string) []string {
+	return append(keysOf(s3), "PENSTOCK_S3_ENDPOINT="+s3.Endpoint, "PENSTOCK_S3_BUCKET="+bucket)
 }
 
 // output is what a call left.

@@ -19,8 +19,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/llm/staticmodel"
-	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -110,7 +108,7 @@ func atLength(few, all int) int {
 func TestKilledAtAnyInstant(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		paid, url := newTill(t)
-		c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+		c := newCommand(t, atModel(url)...)
 		killAgainAndAgain(t, c, paid, "documents", atLength(15, 200))
 	})
 	t.Run("real", func(t *testing.T) {
@@ -166,7 +164,7 @@ func killAgainAndAgain(t *testing.T, c *command, paid *till, collection string, 
 	paid.nextRun()
 	last := c.ingest(t, "docs")
 	require.Zero(t, last.code, last.stdout+last.stderr)
-	ids := requireComplete(t, storedRows(t, openStore(t, c), collection))
+	ids := c.stored(t, collection)
 	texts, again := paid.requirePaidOnce(t)
 	t.Logf("%d runs, %d of them killed within %s; %d texts embedded, %d of them again after a kill", times, killed, whole.Round(time.Millisecond), texts, again)
 
@@ -179,14 +177,12 @@ func killAgainAndAgain(t *testing.T, c *command, paid *till, collection string, 
 // command's documents.
 func freshIDs(t *testing.T, c *command) []string {
 	t.Helper()
-	model := llmtest.NewServer(t, llmtest.Options{})
-	fresh := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+	fresh, _ := withModel(t, llmtest.Options{})
 	require.NoError(t, os.CopyFS(filepath.Join(fresh.dir, "docs"), os.DirFS(filepath.Join(c.dir, "docs"))))
 	require.Zero(t, fresh.ingest(t, "docs").code)
-	list := storedRows(t, openStore(t, fresh), "documents")
-	require.NotEmpty(t, list)
-	require.IsType(t, rows.Row{}, list[0])
-	return requireComplete(t, list)
+	ids := fresh.stored(t, "documents")
+	require.NotEmpty(t, ids)
+	return ids
 }
 
 // smallDisk mounts a file system of so many bytes at a folder.
@@ -252,16 +248,8 @@ func TestCorruptJournal(t *testing.T) {
 
 // Of two runs at once the second says who holds the journal.
 func TestTwoRunsAtOnce(t *testing.T) {
-	release := make(chan struct{})
-	model := llmtest.NewHandler(llmtest.Options{})
-	asked := make(chan struct{}, 100)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
-		<-release
-		model.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+server.URL+"/v1", "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+	url, asked, release := gatedModel(t)
+	c := newCommand(t, atModel(url)...)
 	corpus(t, c, 5)
 	first := c.start(t.Context(), "docs")
 	require.NoError(t, first.Start())
@@ -270,6 +258,6 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	assert.Equal(t, exitTemporary, second.code)
 	assert.Contains(t, second.stderr, fmt.Sprintf("held by another run (process %d on ", first.Process.Pid))
 	assert.Zero(t, c.run(t, "status").code, "one may look on")
-	close(release)
+	release()
 	require.NoError(t, first.Wait())
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
@@ -106,8 +105,8 @@ func (c *command) audit(t *testing.T) (lines []auditLine) {
 }
 
 func TestAuditLog(t *testing.T) {
-	model := llmtest.NewServer(t, llmtest.Options{})
-	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name, "PENSTOCK_AUDIT_LOG=audit.jsonl")
+	c, model := withModel(t, llmtest.Options{})
+	c.env = append(c.env, "PENSTOCK_AUDIT_LOG=audit.jsonl")
 	corpus(t, c, 300)
 	for range 2 {
 		model.Script(llmtest.From(2, llmtest.Status(500))) // all but the check

@@ -17,17 +17,20 @@ import (
 // Bad documents each get a clear line; the others are done.
 func TestBadDocuments(t *testing.T) {
 	c := newCommand(t)
-	c.write(t, "docs/good.md", "# Pumps\n\nPump seven is loud.\n")
-	c.write(t, "docs/empty.txt", "")
-	c.write(t, "docs/blank.md", " \n\t\n")
-	c.write(t, "docs/latin1.txt", "caf\xe9 cr\xe8me br\xfbl\xe9e, \xe0 la carte, na\xefve\n")
-	c.write(t, "docs/page.pdf", "<html><body><h1>Not a PDF</h1><p>It is a page.</p></body></html>")
-	c.write(t, "docs/broken.pdf", "%PDF-1.7\nthis is not one")
-	c.write(t, "docs/picture.txt", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01")
 	password, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "parse", "testdata", "password.pdf"))
 	require.NoError(t, err)
-	c.write(t, "docs/locked.pdf", string(password))
-
+	for name, content := range map[string]string{
+		"good.md":     "# Pumps\n\nPump seven is loud.\n",
+		"empty.txt":   "",
+		"blank.md":    " \n\t\n",
+		"latin1.txt":  "caf\xe9 cr\xe8me br\xfbl\xe9e, \xe0 la carte, na\xefve\n",
+		"page.pdf":    "<html><body><h1>Not a PDF</h1><p>It is a page.</p></body></html>",
+		"broken.pdf":  "%PDF-1.7\nthis is not one",
+		"picture.txt": "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01",
+		"locked.pdf":  string(password),
+	} {
+		c.write(t, "docs/"+name, content)
+	}
 	o := c.ingest(t, "docs", "nowhere")
 	require.Equal(t, exitData, o.code, o.stdout+o.stderr)
 	for id, kind := range map[string]string{

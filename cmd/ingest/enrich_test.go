@@ -111,7 +111,7 @@ func TestEnrichedDocumentsAreFound(t *testing.T) {
 			if name == "real" {
 				collection = collectionName(t)
 			}
-			requireComplete(t, storedRows(t, openStore(t, c), collection))
+			c.stored(t, collection)
 		})
 	}
 }
@@ -133,7 +133,7 @@ func TestKilledWhileEnriching(t *testing.T) {
 	distinct, again := p.paid()
 	assert.Equal(t, 60+240, distinct)
 	assert.LessOrEqual(t, again, 4*5)
-	require.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 240)
+	require.Len(t, c.stored(t, "documents"), 240)
 	assert.Equal(t, 60, c.ingest(t, "docs").summary.Unchanged)
 }
 
@@ -154,7 +154,7 @@ func TestChatModelFailsInTheMiddle(t *testing.T) {
 	distinct, again := p.paid()
 	assert.Equal(t, 40+160, distinct)
 	assert.Zero(t, again)
-	require.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 160)
+	require.Len(t, c.stored(t, "documents"), 160)
 }
 
 func TestEnrichmentWithinABudget(t *testing.T) {
@@ -184,7 +184,7 @@ func TestEnrichmentWithinABudget(t *testing.T) {
 	distinct, again := p.paid()
 	assert.Equal(t, 20+80, distinct)
 	assert.Zero(t, again)
-	requireComplete(t, storedRows(t, openStore(t, c), "documents"))
+	c.stored(t, "documents")
 }
 
 func TestChatModelDoesNotFit(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
@@ -95,7 +94,7 @@ func TestModelLiesInTheMiddle(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			model, url := newLiar(t, row.fault)
-			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name, "PENSTOCK_TIMEOUT=2s")
+			c := newCommand(t, append(atModel(url), "PENSTOCK_TIMEOUT=2s")...)
 			corpus(t, c, lyingDocuments())
 			model.behave(func(n int) bool { return n > 3 })
 			o := c.ingest(t, "docs")
@@ -112,28 +111,24 @@ func TestModelLiesInTheMiddle(t *testing.T) {
 			rest := c.ingest(t, "docs")
 			require.Zero(t, rest.code, rest.stderr)
 			assert.Equal(t, lyingDocuments(), rest.summary.Documents)
-			require.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 4*lyingDocuments())
+			require.Len(t, c.stored(t, "documents"), 4*lyingDocuments())
 		})
 	}
 }
 
 // Answers whose order differs and whose indexes are right are right answers.
-func TestShuffledAnswersAreTakenByIndex(t *testing.T) {
-	model, url := newLiar(t, llmtest.Shuffled())
-	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
-	corpus(t, c, 60)
-	model.behave(func(int) bool { return true })
-	require.Zero(t, c.ingest(t, "docs").code)
-	found := c.run(t, "search", "-n1", "how long did pump 35 run in chapter 0 of report 5?")
-	assert.Contains(t, found.stdout, "docs/report005.md")
-	assert.Regexp(t, `similarity 0\.[6-9]`, found.stdout)
-}
+func TestShuffledAnswersAreTakenByIndex(t *testing.T) { requireNearest(t, llmtest.Shuffled(), 60) }
 
 // A server that numbers every vector 0 is right about one text at a time.
-func TestServerThatCannotCount(t *testing.T) {
-	model, url := newLiar(t, llmtest.SameIndex(0))
-	c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
-	corpus(t, c, 20)
+func TestServerThatCannotCount(t *testing.T) { requireNearest(t, llmtest.SameIndex(0), 20) }
+
+// requireNearest checks that documents that were embedded by such answers are
+// found by their text.
+func requireNearest(t *testing.T, fault llmtest.Fault, documents int) {
+	t.Helper()
+	model, url := newLiar(t, fault)
+	c := newCommand(t, atModel(url)...)
+	corpus(t, c, documents)
 	model.behave(func(int) bool { return true })
 	require.Zero(t, c.ingest(t, "docs").code)
 	found := c.run(t, "search", "-n1", "how long did pump 35 run in chapter 0 of report 5?")
@@ -155,7 +150,7 @@ func TestModelFlaps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			model, url := newLiar(t, row.fault)
-			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+url, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+			c := newCommand(t, atModel(url)...)
 			documents := atLength(100, 2000)
 			corpus(t, c, documents)
 			model.behave(row.lies)
@@ -172,7 +167,7 @@ func TestModelFlaps(t *testing.T) {
 			require.Zero(t, o.code, o.summary)
 			assert.Zero(t, o.summary.DeadLetters+o.summary.KnownDeadLetters)
 			assert.LessOrEqual(t, model.longest, 5)
-			require.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 4*documents)
+			require.Len(t, c.stored(t, "documents"), 4*documents)
 		})
 	}
 }

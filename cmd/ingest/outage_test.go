@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/upstreams"
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/testutil"
+	"github.com/penstock-go/penstock/testutil/hostile"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -56,8 +55,7 @@ func requireRetryAfter(t *testing.T, o output, wait time.Duration) {
 func TestModelFailsInTheMiddle(t *testing.T) {
 	for _, good := range []int{2, 3, 7} {
 		t.Run(fmt.Sprintf("after %d", good), func(t *testing.T) {
-			model := llmtest.NewServer(t, llmtest.Options{Delay: 5 * time.Millisecond})
-			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+			c, model := withModel(t, llmtest.Options{Delay: 5 * time.Millisecond})
 			documents := atLength(300, 2000)
 			corpus(t, c, documents)
 			model.Script(llmtest.From(good+1, llmtest.Status(500)))
@@ -74,7 +72,7 @@ func TestModelFailsInTheMiddle(t *testing.T) {
 			rest := c.ingest(t, "docs")
 			require.Zero(t, rest.code, rest.stdout+rest.stderr)
 			assert.Equal(t, documents, o.summary.Ingested+rest.summary.Ingested)
-			ids := requireComplete(t, storedRows(t, openStore(t, c), "documents"))
+			ids := c.stored(t, "documents")
 			assert.Len(t, ids, 4*documents)
 			assert.LessOrEqual(t, model.Stats().Repeated, 1, "no text is embedded twice, the second run's check of the model excepted")
 		})
@@ -90,38 +88,14 @@ func TestUpstreamDownFromTheStart(t *testing.T) {
 		{"object store", "PENSTOCK_S3_ENDPOINT", "s3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var requests atomic.Int64
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				requests.Add(1)
-				w.WriteHeader(http.StatusInternalServerError)
-			}))
-			defer server.Close()
-			c := newCommand(t, row.variable+"="+server.URL, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
+			server := testutil.NewUpstream(t, nil)
+			server.Always(testutil.Status(http.StatusInternalServerError))
+			c := newCommand(t, row.variable+"="+server.URL(), "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
 			corpus(t, c, 20)
 			requireRetry(t, c.ingest(t, "docs"), row.upstream)
-			assert.Equal(t, int64(1), requests.Load())
+			server.WantRequests(1)
 		})
 	}
-}
-
-// silent is a server that accepts connections and says nothing.
-func silent(t *testing.T) (address string, connections *atomic.Int64) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	connections = new(atomic.Int64)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			connections.Add(1)
-			defer conn.Close()
-		}
-	}()
-	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
-	return listener.Addr().String(), connections
 }
 
 // refused is an address on which nothing listens.
@@ -143,8 +117,8 @@ func TestUpstreamRefusedOrSilent(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			quiet, _ := silent(t)
-			for fault, address := range map[string]string{"refused": refused(t), "silent": quiet} {
+			silent := strings.TrimPrefix(hostile.Serve(t, hostile.Stalled("", nil)), "http://")
+			for fault, address := range map[string]string{"refused": refused(t), "silent": silent} {
 				c := newCommand(t, row.variable+"="+row.scheme+address, "PENSTOCK_TIMEOUT=2s",
 					"AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
 				corpus(t, c, 20)
@@ -169,8 +143,8 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 	}{
 		{"s3", func(t *testing.T, c *command) *upstreams.Process {
 			p, s3 := upstreams.StartSeaweedFS(t)
-			c.env = append(c.env, "PENSTOCK_S3_ENDPOINT="+s3.Endpoint, "AWS_REGION="+s3.Region, "PENSTOCK_CREATE_BUCKET=true",
-				"AWS_ACCESS_KEY_ID="+s3.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3.SecretKey)
+			c.env = append(c.env, "PENSTOCK_S3_ENDPOINT="+s3.Endpoint, "PENSTOCK_CREATE_BUCKET=true")
+			c.env = append(c.env, keysOf(s3)...)
 			return p
 		}},
 		{"milvus", func(t *testing.T, c *command) *upstreams.Process {
@@ -180,8 +154,7 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 		}},
 	} {
 		t.Run(row.upstream, func(t *testing.T) {
-			model := llmtest.NewServer(t, llmtest.Options{Delay: 100 * time.Millisecond})
-			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
+			c, model := withModel(t, llmtest.Options{Delay: 100 * time.Millisecond})
 			corpus(t, c, 2000)
 			process := row.start(t, c)
 			done := make(chan output)
@@ -195,7 +168,7 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 			process.Start(t)
 			rest := c.ingest(t, "docs")
 			require.Zero(t, rest.code, rest.stdout+rest.stderr)
-			assert.Len(t, requireComplete(t, storedRows(t, openStore(t, c), "documents")), 8000)
+			assert.Len(t, c.stored(t, "documents"), 8000)
 			assert.LessOrEqual(t, model.Stats().Repeated, 1, "no text is embedded twice, the second run's check of the model excepted")
 		})
 	}

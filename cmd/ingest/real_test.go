@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/upstreams"
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 	"github.com/penstock-go/penstock/vectorstore"
@@ -25,13 +24,9 @@ import (
 func real(t *testing.T, llmURL string) []string {
 	t.Helper()
 	s3 := upstreams.SeaweedFS(t)
-	return []string{
-		"PENSTOCK_S3_ENDPOINT=" + s3.Endpoint, "AWS_REGION=" + s3.Region,
-		"AWS_ACCESS_KEY_ID=" + s3.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s3.SecretKey,
-		"PENSTOCK_CREATE_BUCKET=true", "PENSTOCK_S3_BUCKET=" + bucketName(t),
-		"PENSTOCK_MILVUS=" + upstreams.Milvus(t), "PENSTOCK_COLLECTION=" + collectionName(t),
-		"PENSTOCK_LLM_BASE_URL=" + llmURL, "PENSTOCK_EMBEDDING_MODEL=" + staticmodel.Name,
-	}
+	env := append(atS3(s3, bucketName(t)), "PENSTOCK_CREATE_BUCKET=true",
+		"PENSTOCK_MILVUS="+upstreams.Milvus(t), "PENSTOCK_COLLECTION="+collectionName(t))
+	return append(env, atModel(llmURL)...)
 }
 
 func bucketName(t *testing.T) string {
@@ -76,6 +71,12 @@ func requireComplete(t *testing.T, list []rows.Row) []string {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// stored are the ids of a collection's rows, which must be complete.
+func (c *command) stored(t *testing.T, collection string) []string {
+	t.Helper()
+	return requireComplete(t, storedRows(t, openStore(t, c), collection))
 }
 
 // openStore opens the vector store that the command writes to.

@@ -108,8 +108,7 @@ func (o observer) seen() string {
 func TestServeThroughAnOutage(t *testing.T) {
 	store, s3 := upstreams.StartSeaweedFS(t)
 	way := newGate(t, s3.Endpoint)
-	c := newCommand(t, "PENSTOCK_S3_ENDPOINT="+way.URL, "AWS_REGION="+s3.Region, "PENSTOCK_S3_BUCKET="+s3.Bucket,
-		"AWS_ACCESS_KEY_ID="+s3.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3.SecretKey)
+	c := newCommand(t, append(keysOf(s3), "PENSTOCK_S3_ENDPOINT="+way.URL, "PENSTOCK_S3_BUCKET="+s3.Bucket)...)
 	c.write(t, "docs/before.md", "# Before\n\nThe valve was closed before the flood.\n")
 	s := c.serve(t, "--interval=200ms", "--breaker-reset=5s", "--audit-log=audit.jsonl", "docs")
 	prometheus := observe(t, s.base)

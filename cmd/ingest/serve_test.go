@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/testutil/llmtest"
@@ -134,9 +133,8 @@ func TestServeStopsWithinSeconds(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			model := llmtest.NewServer(t, llmtest.Options{})
+			c, model := withModel(t, llmtest.Options{})
 			model.Script(llmtest.From(2, llmtest.Hang()))
-			c := newCommand(t, "PENSTOCK_LLM_BASE_URL="+model.URL, "PENSTOCK_EMBEDDING_MODEL="+staticmodel.Name)
 			corpus(t, c, 20)
 			s := c.serve(t, "docs")
 			response, err := http.Get(s.base + "/events")

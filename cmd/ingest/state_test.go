@@ -13,13 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/bucket"
 	"github.com/penstock-go/penstock/internal/upstreams"
-	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
@@ -45,14 +43,17 @@ func remote(t *testing.T, llmURL string) *command {
 // machine.
 const testTTL = 9 * time.Second
 
-func seaweed(t *testing.T) *s3.Client {
+// takeOver puts a lease of another run into the state of a remote command.
+func takeOver(t *testing.T, number int) {
 	t.Helper()
-	at := upstreams.SeaweedFS(t)
-	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
-		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
-	})
-	require.NoError(t, err)
-	return client
+	key := fmt.Sprintf("state/lease/%019d", number)
+	bucket.Put(t, bucket.Client(t, upstreams.SeaweedFS(t)), bucketName(t), key, `{"holder":"somebody else","token":"t","ttl_ms":3000}`)
+}
+
+// kept are the keys of a remote command's state.
+func kept(t *testing.T, prefix string) []string {
+	t.Helper()
+	return bucket.Keys(t, bucket.Client(t, upstreams.SeaweedFS(t)), bucketName(t), prefix)
 }
 
 // A run whose model dies in the middle, and a pod that begins with an empty
@@ -89,7 +90,7 @@ func TestStateInTheObjectStore(t *testing.T) {
 	rest := third.ingest(t, "docs")
 	require.Contains(t, []int{exitOK, exitData}, rest.code, rest.stdout+rest.stderr)
 	assert.Equal(t, o.summary.Ingested+retry.summary.Ingested, rest.summary.Unchanged, "what is complete is known")
-	ids := requireComplete(t, storedRows(t, openStore(t, third), collectionName(t)))
+	ids := third.stored(t, collectionName(t))
 	assert.Len(t, ids, 1200)
 	assert.LessOrEqual(t, model.Stats().Repeated, 2, "no text is embedded twice, the checks of the model excepted")
 	status = third.pod(t).run(t, "status")
@@ -131,15 +132,6 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 	require.NoError(t, first.Start())
 	<-asked
 	other := c.pod(t)
-	client := seaweed(t)
-	keys := func(prefix string) (list []string) {
-		page, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucketName(t)), Prefix: &prefix})
-		require.NoError(t, err)
-		for _, object := range page.Contents {
-			list = append(list, *object.Key)
-		}
-		return list
-	}
 	holder := fmt.Sprintf("held by another run (process %d on ", first.Process.Pid)
 	for range 2 { // the second time the lease has been renewed
 		second := other.ingest(t, "docs")
@@ -148,8 +140,8 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 		assert.Contains(t, second.summary.Stopped.Reason, holder)
 		assert.WithinRange(t, *second.summary.Stopped.RetryAt, second.began, second.ended.Add(2*testTTL))
 		assert.Len(t, second.summary.Breakers, 3)
-		before := keys("state/lease/")
-		require.Eventually(t, func() bool { return !slices.Equal(before, keys("state/lease/")) }, time.Minute, 50*time.Millisecond)
+		before := kept(t, "state/lease/")
+		require.Eventually(t, func() bool { return !slices.Equal(before, kept(t, "state/lease/")) }, time.Minute, 50*time.Millisecond)
 	}
 	doctor := other.run(t, "doctor", "--timeout=1s") // the model says nothing
 	assert.Contains(t, doctor.stdout, holder)
@@ -159,15 +151,15 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 
 	require.NoError(t, first.Process.Kill())
 	require.Error(t, first.Wait())
-	before := keys("state/")
+	before := kept(t, "state/")
 	assert.Zero(t, other.run(t, "docs", "--dry-run").code)
-	assert.Equal(t, before, keys("state/"), "nor does it write")
+	assert.Equal(t, before, kept(t, "state/"), "nor does it write")
 	release()
 	require.Eventually(t, func() bool {
 		o := other.ingest(t, "docs")
 		return o.code == exitOK && o.summary.Ingested == 5
 	}, time.Minute, 100*time.Millisecond)
-	requireComplete(t, storedRows(t, openStore(t, other), collectionName(t)))
+	other.stored(t, collectionName(t))
 }
 
 // A lease that another has taken ends the run, which writes over nothing.
@@ -178,22 +170,14 @@ func TestStateIsTakenOver(t *testing.T) {
 	done := make(chan output)
 	go func() { done <- c.ingest(t, "docs") }()
 	<-asked
-	client, bucket := seaweed(t), aws.String(bucketName(t))
-	page, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: bucket, Prefix: aws.String("state/lease/")})
-	require.NoError(t, err)
-	require.NotEmpty(t, page.Contents)
-	_, err = client.PutObject(t.Context(), &s3.PutObjectInput{
-		Bucket: bucket, Key: aws.String("state/lease/0000000000000000999"), Body: strings.NewReader(`{"holder":"somebody else","token":"t","ttl_ms":3000}`),
-	})
-	require.NoError(t, err)
+	require.NotEmpty(t, kept(t, "state/lease/"))
+	takeOver(t, 999)
 	o := <-done
 	release()
 	require.Equal(t, exitTemporary, o.code, o.stdout+o.stderr)
 	assert.Contains(t, o.summary.Stopped.Reason, "taken over by another run (somebody else)")
 	require.NotNil(t, o.summary.Stopped.RetryAt)
-	page, err = client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: bucket, Prefix: aws.String("state/journal/")})
-	require.NoError(t, err)
-	assert.Empty(t, page.Contents)
+	assert.Empty(t, kept(t, "state/journal/"))
 }
 
 // Interrupted, a run does not wait for the model, which is given a minute; it
@@ -220,9 +204,7 @@ func TestStateOfAnInterruptedRun(t *testing.T) {
 
 func TestStateFaults(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
-	good := []string{
-		"AWS_ENDPOINT_URL=" + at.Endpoint, "AWS_REGION=" + at.Region, "AWS_ACCESS_KEY_ID=" + at.AccessKey, "AWS_SECRET_ACCESS_KEY=" + at.SecretKey,
-	}
+	good := append(keysOf(at), "AWS_ENDPOINT_URL="+at.Endpoint)
 	for _, row := range []struct {
 		name  string
 		state string
@@ -239,7 +221,7 @@ func TestStateFaults(t *testing.T) {
 		{"away", "s3://" + at.Bucket + "/state", []string{"AWS_ENDPOINT_URL=http://" + refused(t)}, exitTemporary, "connection refused"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := newCommand(t, append(append(good, row.env...), "PENSTOCK_STATE="+row.state)...)
+			c := newCommand(t, slices.Concat(good, row.env, []string{"PENSTOCK_STATE=" + row.state})...)
 			corpus(t, c, 3)
 			o := c.ingest(t, "docs")
 			assert.Equal(t, row.code, o.code, o.stdout+o.stderr)
@@ -263,15 +245,12 @@ func TestStateFaults(t *testing.T) {
 
 // The state is no document, and needs no object store for originals.
 func TestStateBesideEmbeddedStores(t *testing.T) {
-	at, client, bucket := upstreams.SeaweedFS(t), seaweed(t), bucketName(t)
-	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})
-	require.NoError(t, err)
-	_, err = client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("a.md"), Body: strings.NewReader("# A\n\nA pump.\n")})
-	require.NoError(t, err)
-	c := newCommand(t, "AWS_ENDPOINT_URL="+at.Endpoint, "AWS_REGION="+at.Region, "AWS_ACCESS_KEY_ID="+at.AccessKey,
-		"AWS_SECRET_ACCESS_KEY="+at.SecretKey, "PENSTOCK_STATE=s3://"+bucket+"/ingest/state")
+	at := upstreams.SeaweedFS(t)
+	name, client := bucketOf(t)
+	bucket.Put(t, client, name, "a.md", "# A\n\nA pump.\n")
+	c := newCommand(t, append(keysOf(at), "AWS_ENDPOINT_URL="+at.Endpoint, "PENSTOCK_STATE=s3://"+name+"/ingest/state")...)
 	for range 2 {
-		o := c.ingest(t, "s3://"+bucket)
+		o := c.ingest(t, "s3://"+name)
 		require.Zero(t, o.code, o.stdout+o.stderr)
 		assert.Equal(t, 1, o.summary.Documents)
 	}
@@ -279,21 +258,21 @@ func TestStateBesideEmbeddedStores(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(c.dir, ".penstock", "journal.db"))
 	doctor := c.run(t, "doctor")
 	require.Zero(t, doctor.code, doctor.stdout)
-	assert.Contains(t, doctor.stdout, "s3://"+bucket+"/ingest/state is writable and allows one run at a time")
-	assert.Regexp(t, `state +s3://`+bucket+`/ingest/state +# environment, PENSTOCK_STATE`, c.run(t, "config").stdout)
+	assert.Contains(t, doctor.stdout, "s3://"+name+"/ingest/state is writable and allows one run at a time")
+	assert.Regexp(t, `state +s3://`+name+`/ingest/state +# environment, PENSTOCK_STATE`, c.run(t, "config").stdout)
 	assert.Zero(t, c.run(t, "verify").code)
-	assert.Zero(t, c.run(t, "delete", "s3://"+bucket+"/a.md").code)
+	assert.Zero(t, c.run(t, "delete", "s3://"+name+"/a.md").code)
 
 	// Another machine: its embedded collection is another one, so what the state
 	// says of the first is not believed.
 	elsewhere := newCommand(t, c.env...)
-	o := elsewhere.ingest(t, "s3://"+bucket)
+	o := elsewhere.ingest(t, "s3://"+name)
 	require.Zero(t, o.code, o.stdout+o.stderr)
 	assert.Equal(t, 1, o.summary.Ingested)
 
 	// And one that keeps nothing but the vectors here.
-	vectors := newCommand(t, append(c.env, "PENSTOCK_S3_ENDPOINT="+at.Endpoint, "PENSTOCK_S3_BUCKET="+bucket)...)
-	o = vectors.ingest(t, "s3://"+bucket)
+	vectors := newCommand(t, append(c.env, "PENSTOCK_S3_ENDPOINT="+at.Endpoint, "PENSTOCK_S3_BUCKET="+name)...)
+	o = vectors.ingest(t, "s3://"+name)
 	require.Zero(t, o.code, o.stdout+o.stderr)
 	assert.Equal(t, 1, o.summary.Ingested)
 }
@@ -320,10 +299,7 @@ func TestServeHoldsItsState(t *testing.T) {
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, line, "serving")
-	_, err = seaweed(t).PutObject(t.Context(), &s3.PutObjectInput{
-		Bucket: aws.String(bucketName(t)), Key: aws.String("state/lease/0000000000000009999"), Body: strings.NewReader(`{"holder":"somebody else","token":"t","ttl_ms":3000}`),
-	})
-	require.NoError(t, err)
+	takeOver(t, 9999)
 	require.Error(t, serve.Wait())
 	assert.Equal(t, exitTemporary, serve.ProcessState.ExitCode())
 }

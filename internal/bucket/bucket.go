@@ -163,6 +163,19 @@ func Put(t testing.TB, store objectstore.PutObjectAPI, bucket, key, text string)
 	}
 }
 
+// Keys lists the keys of a bucket that begin with prefix, at most a page of them.
+func Keys(t testing.TB, store objectstore.ListObjectsV2API, bucket, prefix string) (keys []string) {
+	t.Helper()
+	page, err := store.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucket), Prefix: aws.String(prefix)})
+	if err != nil {
+		t.Fatalf("s3://%s/%s: %v", bucket, prefix, err)
+	}
+	for _, object := range page.Contents {
+		keys = append(keys, *object.Key)
+	}
+	return keys
+}
+
 // Client is a client of a real object store.
 func Client(t testing.TB, at upstreams.S3) *s3.Client {
 	t.Helper()

@@ -18,8 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -84,10 +82,8 @@ func seen(t *testing.T, c Config) (ids []string) {
 // keys are the objects of the state.
 func keys(t *testing.T, c Config, folder string) (list []string) {
 	t.Helper()
-	page, err := c.Objects.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(c.Bucket), Prefix: aws.String(c.under(folder))})
-	require.NoError(t, err)
-	for _, o := range page.Contents {
-		list = append(list, strings.TrimPrefix(*o.Key, c.under(folder)))
+	for _, key := range bucket.Keys(t, c.Objects, c.Bucket, c.under(folder)) {
+		list = append(list, strings.TrimPrefix(key, c.under(folder)))
 	}
 	return list
 }
