@@ -52,8 +52,9 @@ var arrows = []rule{
 	{"objectstore/objectstoretest", []string{"objectstore", "resilience"}, "what every object store must do, as a test that any of them can run"},
 	{"vectorstore/vectorstoretest", []string{"vectorstore", "resilience"}, "what every vector store must do, as a test that any of them can run"},
 
-	{"pipeline/parse", nil, "what a document says does not depend on any upstream"},
-	{"pipeline/chunk", []string{"pipeline/parse"}, "chunks are cut from blocks alone"},
+	{"pipeline/block", nil, "blocks are where parsers and chunks meet"},
+	{"pipeline/parse", []string{"pipeline/block"}, "what a document says does not depend on any upstream"},
+	{"pipeline/chunk", []string{"pipeline/block"}, "chunks are cut from blocks alone, whatever made them"},
 	{"pipeline/journal", nil, "the journal is a cache of what was done and does nothing itself"},
 	{"pipeline/lease", []string{"objectstore", "resilience"}, "a lease is objects in a bucket, which is reached through its door"},
 	{"pipeline/state", []string{"pipeline/journal", "pipeline/lease", "objectstore", "resilience"}, "it carries a journal to a bucket and back, under a lease"},

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
@@ -24,17 +25,17 @@ type minutes struct{}
 func (minutes) Name() string { return "minutes" }
 func (minutes) Version() int { return 1 }
 
-func (minutes) Parse(ctx context.Context, in parse.Input, emit func(parse.Block) error) error {
+func (minutes) Parse(ctx context.Context, in parse.Input, emit func(block.Block) error) error {
 	lines := bufio.NewScanner(io.NewSectionReader(in.Content, 0, in.Size))
 	for lines.Scan() {
-		block := parse.Block{Kind: parse.Paragraph, Text: lines.Text()}
-		if topic, ok := strings.CutPrefix(block.Text, "== "); ok {
-			block = parse.Block{Kind: parse.Heading, Level: 1, Text: topic}
+		b := block.Block{Kind: block.Paragraph, Text: lines.Text()}
+		if topic, ok := strings.CutPrefix(b.Text, "== "); ok {
+			b = block.Block{Kind: block.Heading, Level: 1, Text: topic}
 		}
-		if block.Text == "" {
+		if b.Text == "" {
 			continue
 		}
-		if err := emit(block); err != nil {
+		if err := emit(b); err != nil {
 			return err
 		}
 	}

@@ -304,7 +304,7 @@ func (r *run) unreadable(d *document, err error) error {
 	case ok:
 		return deferral("read", "source is away", away)
 	case large:
-		return deadLetter("read", parse.TooLarge.String(), err)
+		return deadLetter("read", "too large", err)
 	}
 	return cmp.Or(r.unreadableBefore(d, err), deadLetter("read", "unreadable", err))
 }
@@ -420,7 +420,7 @@ func (r *run) unparsed(err error) error {
 	f, own := errors.AsType[*failure](err)
 	switch {
 	case ok:
-		return deadLetter("parse", refused.Kind.String(), err)
+		return deadLetter("parse", refused.Kind, err)
 	case r.ctx.Err() != nil || errors.Is(err, context.Canceled):
 		return errStopped
 	case own:
@@ -541,7 +541,7 @@ func (c *cutter) close() error {
 		return err
 	}
 	if c.doc.chunks == 0 {
-		return deadLetter("parse", parse.Empty.String(), errors.New("there is no text in it"))
+		return deadLetter("parse", "no text", errors.New("there is no text in it"))
 	}
 	c.part.last = true
 	c.send()

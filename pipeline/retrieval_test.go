@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/rows"
@@ -289,7 +290,7 @@ func TestDefaultChunksAnswerBetterThanFixed(t *testing.T) {
 // page is a page of a manual, and what its headings ask.
 type page struct {
 	source    string
-	blocks    []parse.Block
+	blocks    []block.Block
 	questions []inquiry
 }
 
@@ -328,7 +329,7 @@ func (p *page) ask() {
 		}
 	}
 	for _, b := range p.blocks {
-		if b.Kind == parse.Heading {
+		if b.Kind == block.Heading {
 			end(b.Offset)
 			open = inquiry{text: b.Text, source: p.source, start: b.Offset + int64(len(b.Text)) + 1}
 		}
@@ -340,13 +341,13 @@ func (p *page) ask() {
 
 // withoutHeadings are the blocks with nothing of what the headings say: the
 // default chunker sees where there was one, the fixed one does not care.
-func (p *page) withoutHeadings(mode chunk.Mode) func(func(parse.Block, error) bool) {
-	return func(yield func(parse.Block, error) bool) {
+func (p *page) withoutHeadings(mode chunk.Mode) func(func(block.Block, error) bool) {
+	return func(yield func(block.Block, error) bool) {
 		for _, b := range p.blocks {
-			if b.Kind == parse.Title || b.Kind == parse.Heading && mode == chunk.Fixed {
+			if b.Kind == block.Title || b.Kind == block.Heading && mode == chunk.Fixed {
 				continue
 			}
-			if b.Kind == parse.Heading {
+			if b.Kind == block.Heading {
 				b.Text = "§"
 			}
 			if !yield(b, nil) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
@@ -20,11 +21,11 @@ type parseCmd struct {
 // Run shows the blocks that a file is parsed into.
 func (c *parseCmd) Run(ctx context.Context, a *app) error {
 	return c.read(a, c.File, func(parsers *parse.Registry, in parse.Input) error {
-		for block, err := range parsers.Blocks(ctx, in) {
+		for b, err := range parsers.Blocks(ctx, in) {
 			if err != nil {
 				return err
 			}
-			a.printBlock(block)
+			a.printBlock(b)
 		}
 		return nil
 	})
@@ -44,7 +45,7 @@ func (c *ChunkFlags) read(a *app, name string, show func(*parse.Registry, parse.
 	return nil
 }
 
-func (a *app) printBlock(b parse.Block) {
+func (a *app) printBlock(b block.Block) {
 	if a.settings.JSON {
 		a.printJSON(b)
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
@@ -30,7 +31,7 @@ func (todo) Name() string { return "todo" }
 // Version grows when the same bytes would give other blocks.
 func (todo) Version() int { return 1 }
 
-func (todo) Parse(_ context.Context, in parse.Input, emit func(parse.Block) error) error {
+func (todo) Parse(_ context.Context, in parse.Input, emit func(block.Block) error) error {
 	lines := bufio.NewScanner(io.NewSectionReader(in.Content, 0, in.Size))
 	for lines.Scan() {
 		mark, task, ok := strings.Cut(lines.Text(), "] ")
@@ -41,7 +42,7 @@ func (todo) Parse(_ context.Context, in parse.Input, emit func(parse.Block) erro
 		if mark == "[x" {
 			state = "done"
 		}
-		if err := emit(parse.Block{Kind: parse.ListItem, Level: 1, Text: task + " (" + state + ")"}); err != nil {
+		if err := emit(block.Block{Kind: block.ListItem, Level: 1, Text: task + " (" + state + ")"}); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // Version rises when the same blocks and Config would give other chunks.
@@ -137,8 +137,7 @@ type Chunk struct {
 	// they are not counted.
 	Row int `json:"row,omitempty"`
 	// Start and End are where the passage begins and ends in the extracted
-	// text; see parse.Block.Offset. The part that Repeated counts lies before
-	// Start.
+	// text; see [block.Block]. The part that Repeated counts lies before Start.
 	Start int64 `json:"start"`
 	End   int64 `json:"end"`
 	// Lang is the language of the code in Text, or the language that the
@@ -182,15 +181,15 @@ func (c *Chunker) Policy() string {
 
 // Chunks cuts the blocks of one document. An error among the blocks is handed
 // on, and ends the chunks.
-func (c *Chunker) Chunks(blocks iter.Seq2[parse.Block, error]) iter.Seq2[Chunk, error] {
+func (c *Chunker) Chunks(blocks iter.Seq2[block.Block, error]) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		p := newPacker(c.cfg, func(chunk Chunk) bool { return yield(chunk, nil) })
-		for block, err := range blocks {
+		for b, err := range blocks {
 			if err != nil {
 				yield(Chunk{}, err)
 				return
 			}
-			if !p.add(block) {
+			if !p.add(b) {
 				return
 			}
 		}

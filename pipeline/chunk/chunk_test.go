@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/chunk"
-	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
 // words counts what white space divides: easy to follow in a test.
 func words(s string) int { return len(strings.Fields(s)) }
 
-func sequence(blocks []parse.Block) iter.Seq2[parse.Block, error] {
-	return func(yield func(parse.Block, error) bool) {
+func sequence(blocks []block.Block) iter.Seq2[block.Block, error] {
+	return func(yield func(block.Block, error) bool) {
 		for _, b := range blocks {
 			if !yield(b, nil) {
 				return
@@ -30,7 +30,7 @@ func sequence(blocks []parse.Block) iter.Seq2[parse.Block, error] {
 	}
 }
 
-func cut(t testing.TB, cfg chunk.Config, blocks ...parse.Block) []chunk.Chunk {
+func cut(t testing.TB, cfg chunk.Config, blocks ...block.Block) []chunk.Chunk {
 	t.Helper()
 	c, err := chunk.New(cfg)
 	require.NoError(t, err)
@@ -50,10 +50,10 @@ func texts(chunks []chunk.Chunk) []string {
 	return lines
 }
 
-func heading(level int, text string) parse.Block {
-	return parse.Block{Kind: parse.Heading, Level: level, Text: text}
+func heading(level int, text string) block.Block {
+	return block.Block{Kind: block.Heading, Level: level, Text: text}
 }
-func para(text string) parse.Block { return parse.Block{Text: text} }
+func para(text string) block.Block { return block.Block{Text: text} }
 
 // sentence is n words.
 func sentence(name string, n int) string {
@@ -66,9 +66,9 @@ func sentence(name string, n int) string {
 
 func TestSectionsAreKeptApart(t *testing.T) {
 	chunks := cut(t, chunk.Config{Count: words},
-		parse.Block{Kind: parse.Title, Text: "The Book", Lang: "en"},
+		block.Block{Kind: block.Title, Text: "The Book", Lang: "en"},
 		para("Before."), heading(1, "Guide"), heading(2, "Empty"), heading(2, "Setup"), para("One."), para("Two."),
-		parse.Block{Kind: parse.ListItem, Text: "a"}, parse.Block{Kind: parse.ListItem, Text: "b"},
+		block.Block{Kind: block.ListItem, Text: "a"}, block.Block{Kind: block.ListItem, Text: "b"},
 		heading(3, "Windows"), para("Three."), heading(1, "Last"))
 	assert.Equal(t, []string{
 		"The Book: Before.",
@@ -118,7 +118,7 @@ func TestTableHeaderIsRepeated(t *testing.T) {
 	for i := range rows {
 		rows[i] = fmt.Sprintf("r%d | x y z", i)
 	}
-	table := parse.Block{Kind: parse.Table, Header: "name | size", Text: strings.Join(rows, "\n"), Row: 1}
+	table := block.Block{Kind: block.Table, Header: "name | size", Text: strings.Join(rows, "\n"), Row: 1}
 	chunks := cut(t, chunk.Config{Tokens: 20, Overlap: -1, Count: words}, para("See."), table)
 	require.Len(t, chunks, 2)
 	assert.Equal(t, "See.\n\nname | size\n"+strings.Join(rows[:3], "\n"), chunks[0].Text)
@@ -129,8 +129,8 @@ func TestTableHeaderIsRepeated(t *testing.T) {
 
 func TestRowsModeGivesEachRowAChunk(t *testing.T) {
 	chunks := cut(t, chunk.Config{Mode: chunk.Rows, Count: words}, para("A."), para("B."),
-		parse.Block{Kind: parse.Table, Header: "h", Text: "1\n2", Row: 1}, parse.Block{Kind: parse.Table, Header: "h", Text: "3", Row: 3},
-		parse.Block{Kind: parse.Record, Text: "k: v\nl: w", Row: 1}, parse.Block{Kind: parse.Record, Text: "k: u", Row: 2})
+		block.Block{Kind: block.Table, Header: "h", Text: "1\n2", Row: 1}, block.Block{Kind: block.Table, Header: "h", Text: "3", Row: 3},
+		block.Block{Kind: block.Record, Text: "k: v\nl: w", Row: 1}, block.Block{Kind: block.Record, Text: "k: u", Row: 2})
 	assert.Equal(t, []string{": A.\n\nB.", ": h\n1", ": h\n2", ": h\n3", ": k: v\nl: w", ": k: u"}, texts(chunks))
 	assert.Equal(t, []int{0, 1, 2, 3, 1, 2}, []int{chunks[0].Row, chunks[1].Row, chunks[2].Row, chunks[3].Row, chunks[4].Row, chunks[5].Row})
 }
@@ -143,7 +143,7 @@ func TestFixedModeIgnoresStructure(t *testing.T) {
 
 func TestCodeIsCutBetweenStanzas(t *testing.T) {
 	code := "func a() {\n\treturn 1\n}\n\nfunc b() {\n\treturn 2\n}\n\nfunc c() {\n\treturn 3\n}"
-	chunks := cut(t, chunk.Config{Tokens: 13, Overlap: -1, Count: words}, parse.Block{Kind: parse.Code, Lang: "go", Text: code})
+	chunks := cut(t, chunk.Config{Tokens: 13, Overlap: -1, Count: words}, block.Block{Kind: block.Code, Lang: "go", Text: code})
 	require.Len(t, chunks, 2)
 	assert.True(t, strings.HasPrefix(chunks[1].Text, "func c() {\n\treturn 3"))
 	assert.Equal(t, []string{"go", "go"}, []string{chunks[0].Lang, chunks[1].Lang})
@@ -151,8 +151,8 @@ func TestCodeIsCutBetweenStanzas(t *testing.T) {
 
 func TestPagesAndSectionsBreak(t *testing.T) {
 	chunks := cut(t, chunk.Config{Count: words},
-		parse.Block{Text: "One.", Page: 1}, parse.Block{Text: "Two.", Page: 1}, parse.Block{Text: "Three.", Page: 2},
-		parse.Block{Kind: parse.Note, Text: "unread", Section: "a.png"}, parse.Block{Text: "Four.", Section: "b.txt"})
+		block.Block{Text: "One.", Page: 1}, block.Block{Text: "Two.", Page: 1}, block.Block{Text: "Three.", Page: 2},
+		block.Block{Kind: block.Note, Text: "unread", Section: "a.png"}, block.Block{Text: "Four.", Section: "b.txt"})
 	assert.Equal(t, []string{": One.\n\nTwo.", ": Three.", ": Four."}, texts(chunks))
 	assert.Equal(t, []int{1, 2, 0}, []int{chunks[0].Page, chunks[1].Page, chunks[2].Page})
 	assert.Equal(t, "b.txt", chunks[2].Section)
@@ -162,7 +162,7 @@ func TestLongHeadings(t *testing.T) {
 	long := sentence("h", 60)
 	chunks := cut(t, chunk.Config{Tokens: 40, Count: words}, heading(1, long), heading(2, "Sub"), para("Text."))
 	assert.Equal(t, "Sub: Text.", chunks[len(chunks)-1].Heading+": "+chunks[len(chunks)-1].Text)
-	checkAll(t, chunk.Config{Tokens: 40, Count: words}, []parse.Block{heading(1, long), heading(2, "Sub"), para("Text.")})
+	checkAll(t, chunk.Config{Tokens: 40, Count: words}, []block.Block{heading(1, long), heading(2, "Sub"), para("Text.")})
 }
 
 func TestConfigurationsThatMakeNoSense(t *testing.T) {
@@ -182,9 +182,9 @@ func TestErrorsOfTheBlocksAreHandedOn(t *testing.T) {
 	require.NoError(t, err)
 	broken := errors.New("broken")
 	n := 0
-	for _, err := range c.Chunks(func(yield func(parse.Block, error) bool) {
+	for _, err := range c.Chunks(func(yield func(block.Block, error) bool) {
 		if yield(para("a"), nil) {
-			yield(parse.Block{}, broken)
+			yield(block.Block{}, broken)
 		}
 	}) {
 		assert.Equal(t, broken, err)
@@ -196,14 +196,14 @@ func TestErrorsOfTheBlocksAreHandedOn(t *testing.T) {
 func TestReaderMayStop(t *testing.T) {
 	c, err := chunk.New(chunk.Config{Tokens: 10, Count: words})
 	require.NoError(t, err)
-	for _, err := range c.Chunks(sequence([]parse.Block{para(sentence("a", 500)), heading(1, "x"), heading(1, "y")})) {
+	for _, err := range c.Chunks(sequence([]block.Block{para(sentence("a", 500)), heading(1, "x"), heading(1, "y")})) {
 		require.NoError(t, err)
 		break
 	}
 }
 
 // checkAll holds the five properties against the chunks of some blocks.
-func checkAll(t testing.TB, cfg chunk.Config, blocks []parse.Block) {
+func checkAll(t testing.TB, cfg chunk.Config, blocks []block.Block) {
 	t.Helper()
 	chunks := cut(t, cfg, blocks...)
 	assert.Equal(t, chunks, cut(t, cfg, blocks...), "the same input gives other chunks")
@@ -233,11 +233,11 @@ func b2i(b bool) int {
 
 // requireSubsequence checks that each block's text is there, in order, rune by
 // rune; headings may also come in pieces between other texts.
-func requireSubsequence(t testing.TB, got []rune, blocks []parse.Block) {
+func requireSubsequence(t testing.TB, got []rune, blocks []block.Block) {
 	t.Helper()
 	at := 0
 	for _, b := range blocks {
-		if b.Kind == parse.Title || b.Kind == parse.Note {
+		if b.Kind == block.Title || b.Kind == block.Note {
 			continue
 		}
 		for _, r := range solid(b.Text) {
@@ -260,20 +260,20 @@ func solid(s string) []rune {
 }
 
 // blocksOf makes blocks of every kind from the lines of a fuzzer's text.
-func blocksOf(text string) []parse.Block {
-	var blocks []parse.Block
+func blocksOf(text string) []block.Block {
+	var blocks []block.Block
 	offset := int64(0)
 	for part := range strings.SplitSeq(strings.ToValidUTF8(text, ""), "\n\n") {
 		part = strings.Trim(part, "\n ")
 		if part == "" {
 			continue
 		}
-		kind := parse.Kind(part[0] % 8)
-		b := parse.Block{Kind: kind, Level: 1 + int(part[0]>>3)%6, Text: part, Offset: offset, Page: len(blocks) / 7}
-		if kind == parse.Table {
+		kind := block.Kind(part[0] % 8)
+		b := block.Block{Kind: kind, Level: 1 + int(part[0]>>3)%6, Text: part, Offset: offset, Page: len(blocks) / 7}
+		if kind == block.Table {
 			b.Header, b.Row = part[:strings.IndexByte(part+"\n", '\n')], 1+int(part[0]>>5)
 		}
-		if kind == parse.Code {
+		if kind == block.Code {
 			b.Lang = "go"
 		}
 		offset += int64(len(part)) + 1
@@ -300,7 +300,7 @@ func FuzzChunks(f *testing.F) {
 
 // BenchmarkChunks cuts a document with sections of mixed length.
 func BenchmarkChunks(b *testing.B) {
-	var blocks []parse.Block
+	var blocks []block.Block
 	total := 0
 	for i := range 200 {
 		blocks = append(blocks, heading(2, fmt.Sprintf("Section %d", i)))

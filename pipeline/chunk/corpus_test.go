@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
@@ -33,7 +34,7 @@ func TestCorpusKeepsTheProperties(t *testing.T) {
 	contents, _ := pages(t)
 	reg := parse.New(parse.Limits{})
 	for i := 0; i < len(contents); i += 10 {
-		var blocks []parse.Block
+		var blocks []block.Block
 		for b, err := range reg.Blocks(t.Context(), parse.FromBytes("a.html", contents[i])) {
 			require.NoError(t, err)
 			blocks = append(blocks, b)

@@ -3,7 +3,7 @@ package chunk
 import (
 	"strings"
 
-	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // emit makes a chunk of the overlap and as many of the fresh atoms as keep the
@@ -78,7 +78,7 @@ func (p *packer) send(text string, repeated, tokens int, fresh []atom) {
 // langOf is the language of the code in a chunk, or else of the document.
 func (p *packer) langOf(atoms []atom) string {
 	for _, a := range atoms {
-		if a.block.Kind == parse.Code && a.block.Lang != "" {
+		if a.block.Kind == block.Code && a.block.Lang != "" {
 			return a.block.Lang
 		}
 	}
@@ -119,7 +119,7 @@ func headerRepeated(before *atom, fresh []atom) int {
 // trim takes white space from both ends; code keeps its first indentation.
 func trim(text string, repeated int, freshStart bool, first atom) (string, int) {
 	cut := " \t\n"
-	if freshStart && first.block.Kind == parse.Code {
+	if freshStart && first.block.Kind == block.Code {
 		cut = "\n"
 	}
 	trimmed := strings.TrimLeft(text, cut)
@@ -140,7 +140,7 @@ func (a atom) end() int64 {
 
 // row is the row, record or line that an atom starts in.
 func (a atom) row() int {
-	if a.block.Row == 0 || a.block.Kind == parse.Record {
+	if a.block.Row == 0 || a.block.Kind == block.Record {
 		return a.block.Row
 	}
 	return a.block.Row + strings.Count(a.block.Text[:a.offset], "\n")

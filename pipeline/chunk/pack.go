@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // atom is a piece of a block that is not cut any further.
 type atom struct {
-	block  *parse.Block
+	block  *block.Block
 	text   string
 	tokens int
 	offset int     // of text in the block's Text
@@ -33,7 +33,7 @@ type packer struct {
 	fresh    []atom
 	tokens   int // of both, headers included
 	bytes    int
-	last     *parse.Block // the block before
+	last     *block.Block // the block before
 }
 
 func newPacker(cfg Config, yield func(Chunk) bool) *packer {
@@ -41,25 +41,25 @@ func newPacker(cfg Config, yield func(Chunk) bool) *packer {
 }
 
 // add takes the next block; false means that nobody wants more chunks.
-func (p *packer) add(b parse.Block) bool {
+func (p *packer) add(b block.Block) bool {
 	switch {
-	case b.Kind == parse.Note || strings.TrimSpace(b.Text) == "":
+	case b.Kind == block.Note || strings.TrimSpace(b.Text) == "":
 		return !p.stopped
-	case b.Kind == parse.Title:
+	case b.Kind == block.Title:
 		p.addTitle(b)
 		return !p.stopped
 	}
 	p.breakBefore(b)
-	if b.Kind == parse.Heading && p.cfg.Mode != Fixed {
+	if b.Kind == block.Heading && p.cfg.Mode != Fixed {
 		p.addHeading(b)
 	} else {
-		p.addText(b)
+		p.addText(&b)
 	}
 	p.last = &b
 	return !p.stopped
 }
 
-func (p *packer) addTitle(b parse.Block) {
+func (p *packer) addTitle(b block.Block) {
 	if b.Lang != "" {
 		p.lang = b.Lang
 	}
@@ -72,7 +72,7 @@ func (p *packer) addTitle(b parse.Block) {
 }
 
 // breakBefore ends the chunk where the block begins a new part of the document.
-func (p *packer) breakBefore(b parse.Block) {
+func (p *packer) breakBefore(b block.Block) {
 	switch {
 	case p.last == nil || p.cfg.Mode == Fixed:
 	case b.Section != p.last.Section:
@@ -86,12 +86,12 @@ func (p *packer) breakBefore(b parse.Block) {
 }
 
 // addHeading opens a section.
-func (p *packer) addHeading(b parse.Block) {
+func (p *packer) addHeading(b block.Block) {
 	level := max(1, b.Level)
 	p.closeSections(len(p.outline.closing(level)))
 	p.outline.open(level, b.Text)
 	if p.outline.inPath == 0 { // it is too long for the path
-		p.addText(b)
+		p.addText(&b)
 		p.outline.sections[len(p.outline.sections)-1].shown = true
 	}
 }
@@ -107,11 +107,11 @@ func (p *packer) closeSections(from int) {
 	for i := range p.outline.sections[from:] {
 		p.outline.sections[from+i].shown = true
 	}
-	b := parse.Block{Kind: parse.Paragraph, Text: strings.Join(lost, pathSeparator)}
+	b := block.Block{Kind: block.Paragraph, Text: strings.Join(lost, pathSeparator)}
 	if p.last != nil {
 		b.Page, b.Section, b.Offset = p.last.Page, p.last.Section, p.last.Offset
 	}
-	p.addText(b)
+	p.addText(&b)
 	p.flush(false)
 }
 
@@ -119,32 +119,31 @@ func (p *packer) closeSections(from int) {
 func (p *packer) finish() { p.closeSections(0) }
 
 // addText puts a block's text into chunks.
-func (p *packer) addText(b parse.Block) {
-	block := &b
-	header := p.headerOf(block)
+func (p *packer) addText(b *block.Block) {
+	header := p.headerOf(b)
 	levels := levelsOf(b.Kind)
 	if p.cfg.Mode == Fixed {
-		p.atoms(atom{block: block, text: b.Text, levels: fixedLevels}, header, true)
+		p.atoms(atom{block: b, text: b.Text, levels: fixedLevels}, header, true)
 		return
 	}
-	if p.cfg.Mode == Rows && (b.Kind == parse.Table || b.Kind == parse.Record) {
-		p.addRows(block, header, levels)
+	if p.cfg.Mode == Rows && (b.Kind == block.Table || b.Kind == block.Record) {
+		p.addRows(b, header, levels)
 		return
 	}
-	p.atoms(atom{block: block, text: b.Text, levels: levels}, header, false)
+	p.atoms(atom{block: b, text: b.Text, levels: levels}, header, false)
 }
 
 // addRows makes a chunk of each row, or of a record.
-func (p *packer) addRows(block *parse.Block, header string, levels []level) {
+func (p *packer) addRows(b *block.Block, header string, levels []level) {
 	p.flush(false)
-	if block.Kind == parse.Record {
-		p.atoms(atom{block: block, text: block.Text, levels: levels}, header, false)
+	if b.Kind == block.Record {
+		p.atoms(atom{block: b, text: b.Text, levels: levels}, header, false)
 		p.flush(false)
 		return
 	}
 	offset := 0
-	for row := range byLine(block.Text) {
-		p.atoms(atom{block: block, text: row, offset: offset, levels: levels[1:]}, header, false)
+	for row := range byLine(b.Text) {
+		p.atoms(atom{block: b, text: row, offset: offset, levels: levels[1:]}, header, false)
 		p.flush(false)
 		offset += len(row)
 	}
@@ -152,7 +151,7 @@ func (p *packer) addRows(block *parse.Block, header string, levels []level) {
 
 // headerOf is the header to be repeated above the rows of a block. A header
 // that would take much of each chunk becomes a row at the beginning.
-func (p *packer) headerOf(b *parse.Block) string {
+func (p *packer) headerOf(b *block.Block) string {
 	if b.Header == "" {
 		return ""
 	}
@@ -160,15 +159,14 @@ func (p *packer) headerOf(b *parse.Block) string {
 		return b.Header
 	}
 	if !p.continues(b) {
-		row := parse.Block{Kind: parse.Table, Text: b.Header, Page: b.Page, Section: b.Section, Offset: b.Offset}
-		p.addText(row)
+		p.addText(&block.Block{Kind: block.Table, Text: b.Header, Page: b.Page, Section: b.Section, Offset: b.Offset})
 	}
 	return ""
 }
 
 // continues reports whether a block goes on with the table before it.
-func (p *packer) continues(b *parse.Block) bool {
-	return p.last != nil && p.last.Kind == parse.Table && p.last.Header == b.Header && b.Row > 1
+func (p *packer) continues(b *block.Block) bool {
+	return p.last != nil && p.last.Kind == block.Table && p.last.Header == b.Header && b.Row > 1
 }
 
 // room is what is left for a chunk's text when its headings are paid for.
@@ -179,7 +177,7 @@ func (p *packer) room() int { return p.cfg.Tokens - p.outline.tokens }
 func (p *packer) atoms(a atom, header string, cut bool) {
 	a.header = header
 	a.opens = a.offset == 0
-	a.table = a.opens && a.block.Kind == parse.Table && !p.continues(a.block)
+	a.table = a.opens && a.block.Kind == block.Table && !p.continues(a.block)
 	p.divide(a, cut)
 }
 
@@ -272,7 +270,7 @@ func separator(before *atom, a atom) string {
 		return ""
 	case before.block == a.block && !a.opens:
 		return ""
-	case before.block.Kind == a.block.Kind && (a.block.Kind == parse.ListItem || a.block.Kind == parse.Table && !a.table):
+	case before.block.Kind == a.block.Kind && (a.block.Kind == block.ListItem || a.block.Kind == block.Table && !a.table):
 		return "\n"
 	}
 	return "\n\n"

@@ -9,7 +9,7 @@ import (
 	"github.com/clipperhouse/uax29/v2/sentences"
 	"github.com/clipperhouse/uax29/v2/words"
 
-	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // level is a way to cut a text into pieces that together are the text.
@@ -24,11 +24,11 @@ var (
 	fixedLevels = []level{byField, byWord, byGrapheme, byRune}
 )
 
-func levelsOf(kind parse.Kind) []level {
+func levelsOf(kind block.Kind) []level {
 	switch kind {
-	case parse.Code:
+	case block.Code:
 		return codeLevels
-	case parse.Table, parse.Record:
+	case block.Table, block.Record:
 		return rowLevels
 	default:
 		return proseLevels

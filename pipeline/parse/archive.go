@@ -6,10 +6,11 @@ import (
 	"compress/bzip2"
 	"compress/gzip"
 	"context"
-	"errors"
 	"io"
 	"path"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // zipParser reads the files in a zip, each by its own parser, under one budget.
@@ -20,7 +21,7 @@ func (zipParser) Name() string { return "zip" }
 func (zipParser) Version() int { return 1 }
 func (zipParser) builtin()     {}
 
-func (p zipParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+func (p zipParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	z, err := openPackage(in)
 	if err != nil {
 		return err
@@ -43,17 +44,17 @@ func (p zipParser) Parse(ctx context.Context, in Input, emit func(Block) error) 
 
 // readMember hands a member to its parser. One that cannot be unpacked is noted,
 // unless the budget is spent.
-func readMember(ctx context.Context, r *Registry, b *budget, name string, content []byte, err error, emit func(Block) error) error {
+func readMember(ctx context.Context, r *Registry, b *budget, name string, content []byte, err error, emit func(block.Block) error) error {
 	name = memberName(name)
 	if err == nil {
 		in := FromBytes(name, content)
 		in.budget = b
 		return r.member(ctx, in, emit)
 	}
-	if errors.Is(err, TooLarge) {
+	if kindOf(err) == tooLarge {
 		return err
 	}
-	return emit(Block{Kind: Note, Text: err.Error(), Section: name})
+	return emit(block.Block{Kind: block.Note, Text: err.Error(), Section: name})
 }
 
 // memberName is a name that does not lead out of the archive.
@@ -74,7 +75,7 @@ func (tarParser) Name() string { return "tar" }
 func (tarParser) Version() int { return 1 }
 func (tarParser) builtin()     {}
 
-func (p tarParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+func (p tarParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	inner, err := in.budget.inside()
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (packedParser) Name() string { return "compressed" }
 func (packedParser) Version() int { return 1 }
 func (packedParser) builtin()     {}
 
-func (p packedParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+func (p packedParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	inner, err := in.budget.inside()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
@@ -89,7 +90,7 @@ func TestSourceThatBreaksOffIsNoWholeDocument(t *testing.T) {
 					_, detected := reg.Detect(in)
 					requireBroken(t, source, refused == nil || detected != nil, detected, row+", detected")
 					source.broke.Store(false)
-					var blocks []parse.Block
+					var blocks []block.Block
 					var got error
 					for b, err := range reg.Blocks(t.Context(), in) {
 						if got = err; err == nil {

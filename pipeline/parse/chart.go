@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // drawings emits the charts and diagrams of a slide or document: they are parts
 // of their own.
-func (p *zipPackage) drawings(part string, page int, emit func(Block) error) error {
+func (p *zipPackage) drawings(part string, page int, emit func(block.Block) error) error {
 	related, err := p.relations(part)
 	if err != nil {
 		return err
@@ -32,13 +34,13 @@ func (p *zipPackage) drawings(part string, page int, emit func(Block) error) err
 
 // chart emits the titles of a chart, and what it shows as a table: a column a
 // series, a row a category.
-func (p *zipPackage) chart(part string, page int, emit func(Block) error) error {
+func (p *zipPackage) chart(part string, page int, emit func(block.Block) error) error {
 	w := &chartWalker{}
 	if err := p.walk(part, true, w.token); err != nil {
 		return err
 	}
 	for _, title := range w.titles {
-		if err := emit(Block{Kind: Paragraph, Text: title, Page: page}); err != nil {
+		if err := emit(block.Block{Kind: block.Paragraph, Text: title, Page: page}); err != nil {
 			return err
 		}
 	}

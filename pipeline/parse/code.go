@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // stanzaBytes is the size above which a block of code ends at the next blank
@@ -33,7 +35,7 @@ var codeLanguages = map[string]string{
 	".mk": "makefile", "makefile": "makefile", "dockerfile": "dockerfile", ".dockerfile": "dockerfile", ".cmake": "cmake", ".diff": "diff", ".patch": "diff",
 }
 
-func (codeParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (codeParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	r, err := textReader(in)
 	if err != nil {
 		return err
@@ -43,7 +45,7 @@ func (codeParser) Parse(_ context.Context, in Input, emit func(Block) error) err
 }
 
 type codeWriter struct {
-	emit  func(Block) error
+	emit  func(block.Block) error
 	lang  string
 	text  strings.Builder
 	first int // line number of text
@@ -70,7 +72,7 @@ func (w *codeWriter) line(line string) error {
 }
 
 func (w *codeWriter) flush() error {
-	b := Block{Kind: Code, Text: w.text.String(), Lang: w.lang, Row: w.first}
+	b := block.Block{Kind: block.Code, Text: w.text.String(), Lang: w.lang, Row: w.first}
 	w.text.Reset()
 	w.first, w.lines = w.first+w.lines, 0
 	return w.emit(b)

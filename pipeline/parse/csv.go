@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // maxRow is how long a row of a table may be: more is a quote that never ends.
@@ -21,7 +23,7 @@ func (csvParser) Version() int  { return 1 }
 func (csvParser) Streams() bool { return true }
 func (csvParser) builtin()      {}
 
-func (csvParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (csvParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	text, err := textReader(in)
 	if err != nil {
 		return err
@@ -95,7 +97,7 @@ func (r *rowReader) Read(p []byte) (int, error) {
 		}
 	}
 	if r.sinceRow += n; r.sinceRow > maxRow {
-		return 0, refuse(Malformed, fmt.Errorf("a row is longer than %d bytes: is a quote never closed?", maxRow))
+		return 0, refuse(malformed, fmt.Errorf("a row is longer than %d bytes: is a quote never closed?", maxRow))
 	}
 	return n, err
 }

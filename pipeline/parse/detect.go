@@ -52,7 +52,7 @@ func (r *Registry) registerBuiltin() {
 // choose finds the parser for a document.
 func (r *Registry) choose(in Input) (Parser, Format, error) {
 	if in.Size == 0 {
-		return nil, Format{}, refuse(Empty, nil)
+		return nil, Format{}, refuse(empty, nil)
 	}
 	head, err := readHead(in)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *Registry) choose(in Input) (Parser, Format, error) {
 	ext := extensionOf(in.Name)
 	found, ok := r.byContent(media, ext, isText)
 	if !ok {
-		return nil, Format{MIME: media}, &Error{Kind: Unsupported, Err: errors.New("the content is " + media)}
+		return nil, Format{MIME: media}, &Error{Kind: unsupported, Err: errors.New("the content is " + media)}
 	}
 	return found.parser, Format{Parser: found.parser.Name(), Version: found.parser.Version(), MIME: media}, nil
 }
@@ -240,7 +240,7 @@ func sniffOLE(in Input) error {
 			return err
 		}
 		if bytes.Contains(buf[:n], name) {
-			return refuse(PasswordProtected, nil)
+			return refuse(passwordProtected, nil)
 		}
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // docxParser reads Word documents: headings by style or outline level, list
@@ -18,7 +20,7 @@ func (docxParser) Name() string { return "docx" }
 func (docxParser) Version() int { return 2 }
 func (docxParser) builtin()     {}
 
-func (docxParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (docxParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func stylesThatMatter(content []byte) []byte {
 
 // docxWalker turns the paragraphs of a part into blocks.
 type docxWalker struct {
-	emit   func(Block) error
+	emit   func(block.Block) error
 	styles map[string]int
 
 	skip    int // how deep we are in what is left out
@@ -229,9 +231,9 @@ func (w *docxWalker) paragraph() error {
 	case strings.TrimSpace(text) == "":
 		return nil
 	case w.level > 0:
-		return w.emit(Block{Kind: Heading, Level: w.level, Text: squeeze(text)})
+		return w.emit(block.Block{Kind: block.Heading, Level: w.level, Text: squeeze(text)})
 	case w.list > 0:
-		return w.emit(Block{Kind: ListItem, Level: w.list, Text: text})
+		return w.emit(block.Block{Kind: block.ListItem, Level: w.list, Text: text})
 	}
-	return w.emit(Block{Kind: Paragraph, Text: text})
+	return w.emit(block.Block{Kind: block.Paragraph, Text: text})
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/text/transform"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // emlParser reads a mail: its headers, its text (the plain version where there
@@ -25,7 +27,7 @@ func (emlParser) Name() string { return "eml" }
 func (emlParser) Version() int { return 1 }
 func (emlParser) builtin()     {}
 
-func (p emlParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+func (p emlParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err
@@ -53,7 +55,7 @@ type mailReader struct {
 	registry *Registry
 	ctx      context.Context
 	budget   *budget
-	emit     func(Block) error
+	emit     func(block.Block) error
 	attached []Input // read after the text
 }
 
@@ -78,10 +80,10 @@ func (m *mailReader) headers(h mail.Header) error {
 			lines = append(lines, name+": "+value)
 		}
 	}
-	if err := m.emit(Block{Kind: Title, Text: squeeze(decodeHeader(h.Get("Subject")))}); err != nil {
+	if err := m.emit(block.Block{Kind: block.Title, Text: squeeze(decodeHeader(h.Get("Subject")))}); err != nil {
 		return err
 	}
-	return m.emit(Block{Kind: Record, Text: strings.Join(lines, "\n")})
+	return m.emit(block.Block{Kind: block.Record, Text: strings.Join(lines, "\n")})
 }
 
 const maxParts = 64 // how deep multiparts may be nested
@@ -93,7 +95,7 @@ func (m *mailReader) part(h textproto.MIMEHeader, body io.Reader, depth int) err
 		media = mimeText
 	}
 	if depth > maxParts {
-		return refuse(Malformed, fmt.Errorf("parts are nested more than %d deep", maxParts))
+		return refuse(malformed, fmt.Errorf("parts are nested more than %d deep", maxParts))
 	}
 	if strings.HasPrefix(media, "multipart/") && params["boundary"] != "" {
 		return m.multipart(media, multipart.NewReader(body, params["boundary"]), depth)
@@ -193,7 +195,7 @@ func (m *mailReader) text(media, text string) error {
 		return walkHTML(text, m.emit)
 	}
 	for paragraph := range strings.SplitSeq(clean(text), "\n\n") {
-		if err := m.emit(Block{Kind: Paragraph, Text: paragraph}); err != nil {
+		if err := m.emit(block.Block{Kind: block.Paragraph, Text: paragraph}); err != nil {
 			return err
 		}
 	}

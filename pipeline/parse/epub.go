@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"path"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // epubParser reads the chapters of a book in their order.
@@ -16,13 +18,13 @@ func (epubParser) Name() string { return "epub" }
 func (epubParser) Version() int { return 1 }
 func (epubParser) builtin()     {}
 
-func (epubParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+func (epubParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err
 	}
 	if _, ok := p.files["META-INF/rights.xml"]; ok {
-		return refuse(PasswordProtected, errors.New("the book has digital rights management"))
+		return refuse(passwordProtected, errors.New("the book has digital rights management"))
 	}
 	book, err := readOPF(p)
 	if err != nil {
@@ -42,16 +44,16 @@ func (epubParser) Parse(ctx context.Context, in Input, emit func(Block) error) e
 	return nil
 }
 
-func readChapter(p *zipPackage, chapter string, emit func(Block) error) error {
+func readChapter(p *zipPackage, chapter string, emit func(block.Block) error) error {
 	content, err := p.read(chapter)
 	if errors.Is(err, errNoMember) {
-		return emit(Block{Kind: Note, Text: "the chapter is not in the book", Section: chapter})
+		return emit(block.Block{Kind: block.Note, Text: "the chapter is not in the book", Section: chapter})
 	}
 	if err != nil {
 		return err
 	}
-	return walkHTML(decodeText(content, declaredInXML(content)), func(b Block) error {
-		if b.Kind == Title {
+	return walkHTML(decodeText(content, declaredInXML(content)), func(b block.Block) error {
+		if b.Kind == block.Title {
 			return nil // of the chapter: the book has one
 		}
 		return emit(b)

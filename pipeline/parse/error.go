@@ -1,57 +1,23 @@
 package parse
 
-import "fmt"
-
-// ErrorKind says why a document could not be read. It is an error itself, so
-// that errors.Is(err, parse.NoTextLayer) holds for an [*Error] of that kind.
-type ErrorKind uint8
-
-// The kinds of errors.
-const (
-	// Unsupported: no parser reads this format.
-	Unsupported ErrorKind = iota + 1
-	// Empty: the document has no text at all.
-	Empty
-	// NoTextLayer: the pages are pictures.
-	NoTextLayer
-	// PasswordProtected: the document is encrypted.
-	PasswordProtected
-	// TooLarge: the document, or what it unpacks to, is over a limit.
-	TooLarge
-	// Malformed: the content breaks the rules of its format.
-	Malformed
-	// TimedOut: the parser was still working at Limits.Timeout.
-	TimedOut
-	// Crashed: the parser panicked; the cause holds the stack.
-	Crashed
+import (
+	"errors"
+	"fmt"
 )
-
-var errorKinds = [...]struct{ name, hint string }{
-	Unsupported:       {"unsupported format", "convert it to a supported format, or register a parser for it"},
-	Empty:             {"no text", "nothing to do if the document is meant to be empty"},
-	NoTextLayer:       {"no text layer", "run it through OCR (ocrmypdf, for one) and ingest the result"},
-	PasswordProtected: {"password protected", "save a copy without the password"},
-	TooLarge:          {"too large", "split it, or raise the limit that the message names"},
-	Malformed:         {"malformed", "open it in the program that made it and save it again"},
-	TimedOut:          {"timed out", "split it, or raise the time limit for a document"},
-	Crashed:           {"parser crashed", "report it with the stack that the error carries; the other documents are not affected"},
-}
-
-// Error returns the kind in lower case.
-func (k ErrorKind) Error() string { return k.String() }
-
-// String returns the kind in lower case.
-func (k ErrorKind) String() string {
-	if k > 0 && int(k) < len(errorKinds) {
-		return errorKinds[k].name
-	}
-	return "unknown"
-}
 
 // Error is a document that cannot be read.
 type Error struct {
-	// Kind is why.
-	Kind ErrorKind
+	// Kind is why, in words that stay as they are:
+	//
+	//	"unsupported format"  no parser reads this format
+	//	"no text"             the document has no text at all
+	//	"no text layer"       the pages are pictures
+	//	"password protected"  the document is encrypted
+	//	"too large"           the document, or what it unpacks to, is over a limit
+	//	"malformed"           the content breaks the rules of its format
+	//	"timed out"           the parser was still working at Limits.Timeout
+	//	"parser crashed"      the parser panicked; Stack says where
+	Kind string
 	// Name is the document, or the member of a container, as "mail.eml!a.pdf".
 	Name string
 	// Parser is the parser that refused it; empty if none was chosen.
@@ -60,8 +26,30 @@ type Error struct {
 	Hint string
 	// Err is the cause; nil if there is no more to say than Kind does.
 	Err error
-	// Stack is where a Crashed parser panicked.
+	// Stack is where the parser panicked; nil for every other kind.
 	Stack []byte
+}
+
+const (
+	unsupported       = "unsupported format"
+	empty             = "no text"
+	noTextLayer       = "no text layer"
+	passwordProtected = "password protected"
+	tooLarge          = "too large"
+	malformed         = "malformed"
+	timedOut          = "timed out"
+	crashed           = "parser crashed"
+)
+
+var hints = map[string]string{
+	unsupported:       "convert it to a supported format, or register a parser for it",
+	empty:             "nothing to do if the document is meant to be empty",
+	noTextLayer:       "run it through OCR (ocrmypdf, for one) and ingest the result",
+	passwordProtected: "save a copy without the password",
+	tooLarge:          "split it, or raise the limit that the message names",
+	malformed:         "open it in the program that made it and save it again",
+	timedOut:          "split it, or raise the time limit for a document",
+	crashed:           "report it with the stack that the error carries; the other documents are not affected",
 }
 
 // Error names the document, the kind and the cause, on one line.
@@ -78,12 +66,14 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the kind of e.
-func (e *Error) Is(target error) bool {
-	kind, ok := target.(ErrorKind)
-	return ok && kind == e.Kind
-}
-
 // refuse is an Error of a parser; Blocks fills in the name, the parser and the
 // usual hint.
-func refuse(kind ErrorKind, cause error) *Error { return &Error{Kind: kind, Err: cause} }
+func refuse(kind string, cause error) *Error { return &Error{Kind: kind, Err: cause} }
+
+// kindOf is the kind of the error where it is an *Error, else "".
+func kindOf(err error) string {
+	if refused, ok := errors.AsType[*Error](err); ok {
+		return refused.Kind
+	}
+	return ""
+}

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/charset"
 	"golang.org/x/text/encoding"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // htmlParser reads HTML as a stream of tags: headings, paragraphs, list items,
@@ -22,7 +24,7 @@ func (htmlParser) Name() string { return "html" }
 func (htmlParser) Version() int { return 1 }
 func (htmlParser) builtin()     {}
 
-func (htmlParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (htmlParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err
@@ -41,7 +43,7 @@ func declaredInHTML(content []byte) encoding.Encoding {
 
 // walkHTML emits the blocks of a page. If dropping the furniture leaves nothing,
 // the furniture is the text.
-func walkHTML(text string, emit func(Block) error) error {
+func walkHTML(text string, emit func(block.Block) error) error {
 	w := &htmlWalker{emit: emit, furniture: true}
 	if err := w.walk(text); err != nil || w.emitted {
 		return err
@@ -52,7 +54,7 @@ func walkHTML(text string, emit func(Block) error) error {
 
 // htmlWalker turns tags into blocks.
 type htmlWalker struct {
-	emit      func(Block) error
+	emit      func(block.Block) error
 	emitted   bool
 	err       error
 	furniture bool // drop it
@@ -119,7 +121,7 @@ type htmlRole uint8
 
 const (
 	inline htmlRole = iota
-	block           // begins and ends a block
+	box             // begins and ends a block
 	dropped
 	headingRole
 	list
@@ -148,10 +150,10 @@ var htmlRoles = map[string]htmlRole{
 	"main": mainContent, "article": mainContent, "section": mainContent, "header": siteHeader, "footer": siteFooter,
 	"table": tableRole, "tr": tableRow, "td": tableCell, "th": tableCell,
 	"br": lineBreak, "img": image, "title": titleRole, "html": rootRole,
-	"p": block, "div": block, "dl": block, "dt": block, "dd": block, "blockquote": block, "figure": block,
-	"figcaption": block, "caption": block, "body": block, "head": block, "hr": block, "form": block,
-	"fieldset": block, "legend": block, "address": block, "aside": block, "details": block, "summary": block,
-	"center": block, "dialog": block, "hgroup": block, "option": block, "thead": block, "tbody": block, "tfoot": block,
+	"p": box, "div": box, "dl": box, "dt": box, "dd": box, "blockquote": box, "figure": box,
+	"figcaption": box, "caption": box, "body": box, "head": box, "hr": box, "form": box,
+	"fieldset": box, "legend": box, "address": box, "aside": box, "details": box, "summary": box,
+	"center": box, "dialog": box, "hgroup": box, "option": box, "thead": box, "tbody": box, "tfoot": box,
 }
 
 // start handles a start tag.
@@ -162,7 +164,7 @@ func (w *htmlWalker) start(selfClosing bool) {
 	if hasAttr && (role != inline || string(name) == "a" || string(name) == "span") {
 		tag.read(w.tags)
 	}
-	if selfClosing && role != lineBreak && role != image && role != block {
+	if selfClosing && role != lineBreak && role != image && role != box {
 		return
 	}
 	if w.drops(tag) {
@@ -361,7 +363,7 @@ func (w *htmlWalker) closeTitle() {
 		return
 	}
 	w.title = false
-	w.send(Block{Kind: Title, Text: string(w.text), Lang: w.lang})
+	w.send(block.Block{Kind: block.Title, Text: string(w.text), Lang: w.lang})
 	w.reset()
 }
 
@@ -431,24 +433,24 @@ func (w *htmlWalker) flush() {
 	w.send(w.blockOf(text))
 }
 
-func (w *htmlWalker) blockOf(text string) Block {
+func (w *htmlWalker) blockOf(text string) block.Block {
 	switch {
 	case w.heading > 0:
-		return Block{Kind: Heading, Level: w.heading, Text: squeeze(text)}
+		return block.Block{Kind: block.Heading, Level: w.heading, Text: squeeze(text)}
 	case w.pre > 0:
-		return Block{Kind: Code, Text: text, Lang: w.code}
+		return block.Block{Kind: block.Code, Text: text, Lang: w.code}
 	case w.item:
 		w.item = false
-		return Block{Kind: ListItem, Level: max(1, w.lists), Text: text}
+		return block.Block{Kind: block.ListItem, Level: max(1, w.lists), Text: text}
 	}
-	return Block{Kind: Paragraph, Text: text}
+	return block.Block{Kind: block.Paragraph, Text: text}
 }
 
 // send emits a block. A site's header has nothing for us but the page's name.
-func (w *htmlWalker) send(b Block) {
-	if w.err != nil || w.header > 0 && (b.Kind != Heading || b.Level > 1) {
+func (w *htmlWalker) send(b block.Block) {
+	if w.err != nil || w.header > 0 && (b.Kind != block.Heading || b.Level > 1) {
 		return
 	}
-	w.emitted = w.emitted || b.Kind != Title
+	w.emitted = w.emitted || b.Kind != block.Title
 	w.err = w.emit(b)
 }

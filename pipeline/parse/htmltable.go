@@ -3,6 +3,8 @@ package parse
 import (
 	"cmp"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // tableRows is how many rows go into one block.
@@ -18,7 +20,7 @@ type tableWriter struct {
 	rows    []string
 	bytes   int
 	first   int // row number of rows[0], from 1
-	emit    func(Block) error
+	emit    func(block.Block) error
 }
 
 // row adds a row of cells.
@@ -40,8 +42,8 @@ func (t *tableWriter) flush() error {
 	if len(t.rows) == 0 {
 		return nil
 	}
-	b := Block{
-		Kind: Table, Text: strings.Join(t.rows, "\n"), Header: t.header,
+	b := block.Block{
+		Kind: block.Table, Text: strings.Join(t.rows, "\n"), Header: t.header,
 		Page: t.page, Section: t.section, Row: max(1, t.first),
 	}
 	t.first = b.Row + len(t.rows)
@@ -88,7 +90,7 @@ func (w *htmlWalker) openTable() {
 	w.layOut()
 	w.flush()
 	t := &htmlTable{}
-	t.emit = func(b Block) error { w.send(b); return w.err }
+	t.emit = func(b block.Block) error { w.send(b); return w.err }
 	w.tables = append(w.tables, t)
 }
 

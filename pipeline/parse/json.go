@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // maxJSONDepth is how deep values may be nested.
@@ -25,7 +27,7 @@ func (jsonParser) Version() int  { return 1 }
 func (jsonParser) Streams() bool { return true }
 func (jsonParser) builtin()      {}
 
-func (jsonParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (jsonParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	r, err := textReader(in)
 	if err != nil {
 		return err
@@ -49,7 +51,7 @@ func (jsonParser) Parse(_ context.Context, in Input, emit func(Block) error) err
 // jsonWalker flattens values.
 type jsonWalker struct {
 	tokens *json.Decoder
-	emit   func(Block) error
+	emit   func(block.Block) error
 	limit  int64
 	text   strings.Builder
 	row    int
@@ -80,13 +82,13 @@ func (w *jsonWalker) record(t json.Token) error {
 	}
 	text := w.text.String()
 	w.text.Reset()
-	return w.emit(Block{Kind: Record, Text: text, Row: w.row})
+	return w.emit(block.Block{Kind: block.Record, Text: text, Row: w.row})
 }
 
 // value writes what begins with a token.
 func (w *jsonWalker) value(t json.Token, path string, depth int) error {
 	if depth > maxJSONDepth {
-		return refuse(Malformed, fmt.Errorf("values are nested more than %d deep", maxJSONDepth))
+		return refuse(malformed, fmt.Errorf("values are nested more than %d deep", maxJSONDepth))
 	}
 	switch t {
 	case json.Delim('{'):
@@ -146,7 +148,7 @@ func (w *jsonWalker) line(path, value string) error {
 	}
 	w.text.WriteString(strings.TrimSpace(value) + "\n")
 	if int64(w.text.Len()) > w.limit {
-		return refuse(TooLarge, fmt.Errorf("a record is larger than %d bytes (MaxSize)", w.limit))
+		return refuse(tooLarge, fmt.Errorf("a record is larger than %d bytes (MaxSize)", w.limit))
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
@@ -173,14 +174,14 @@ func hear(judge *exec.Cmd) ([]byte, error) {
 	return judge.Output()
 }
 
-func textOf(blocks []parse.Block) string {
-	var b strings.Builder
-	for _, block := range blocks {
-		if block.Kind != parse.Title && block.Kind != parse.Note {
-			fmt.Fprintln(&b, block.Header, "\n", block.Text)
+func textOf(blocks []block.Block) string {
+	var text strings.Builder
+	for _, b := range blocks {
+		if b.Kind != block.Title && b.Kind != block.Note {
+			fmt.Fprintln(&text, b.Header, "\n", b.Text)
 		}
 	}
-	return b.String()
+	return text.String()
 }
 
 // notText is what the judges add: numbers before items, and what unrtf says of a

@@ -66,7 +66,7 @@ func newBudget(l Limits) *budget {
 // inside is the budget for the members of a container in this one.
 func (b *budget) inside() (*budget, error) {
 	if b.depth >= b.limits.MaxDepth {
-		return nil, refuse(TooLarge, fmt.Errorf("containers are nested more than %d deep (MaxDepth)", b.limits.MaxDepth))
+		return nil, refuse(tooLarge, fmt.Errorf("containers are nested more than %d deep (MaxDepth)", b.limits.MaxDepth))
 	}
 	inner := *b
 	inner.depth++
@@ -76,7 +76,7 @@ func (b *budget) inside() (*budget, error) {
 // entry takes one member from the budget.
 func (b *budget) entry() error {
 	if n := b.entries.Add(1); n > int64(b.limits.MaxEntries) {
-		return refuse(TooLarge, fmt.Errorf("more than %d members (MaxEntries)", b.limits.MaxEntries))
+		return refuse(tooLarge, fmt.Errorf("more than %d members (MaxEntries)", b.limits.MaxEntries))
 	}
 	return nil
 }
@@ -108,11 +108,11 @@ func (r *budgetReader) Read(p []byte) (int, error) {
 func (b *budget) spend(n, unpacked, packed int64) error {
 	switch total := b.unpacked.Add(n); {
 	case total > b.limits.MaxUnpacked:
-		return refuse(TooLarge, fmt.Errorf("unpacks to more than %d bytes (MaxUnpacked)", b.limits.MaxUnpacked))
+		return refuse(tooLarge, fmt.Errorf("unpacks to more than %d bytes (MaxUnpacked)", b.limits.MaxUnpacked))
 	case unpacked > b.limits.MaxSize:
-		return refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d bytes (MaxSize)", b.limits.MaxSize))
+		return refuse(tooLarge, fmt.Errorf("a member unpacks to more than %d bytes (MaxSize)", b.limits.MaxSize))
 	case packed > 0 && unpacked > ratioGrace && unpacked/packed > b.limits.MaxRatio:
-		return refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio)", b.limits.MaxRatio))
+		return refuse(tooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio)", b.limits.MaxRatio))
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // markdownParser reads CommonMark with tables, task lists, footnotes and
@@ -26,7 +28,7 @@ func (markdownParser) Name() string { return "markdown" }
 func (markdownParser) Version() int { return 2 }
 func (markdownParser) builtin()     {}
 
-func (p markdownParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (p markdownParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readText(in, nil)
 	if err != nil {
 		return err
@@ -42,7 +44,7 @@ func (p markdownParser) Parse(_ context.Context, in Input, emit func(Block) erro
 
 // frontMatter emits the YAML or TOML at the head of a page as a record, its
 // title as the title, and returns the rest.
-func frontMatter(content string, emit func(Block) error) (string, error) {
+func frontMatter(content string, emit func(block.Block) error) (string, error) {
 	for _, fence := range []string{"---\n", "+++\n"} {
 		rest, ok := strings.CutPrefix(content, fence)
 		if !ok {
@@ -55,12 +57,12 @@ func frontMatter(content string, emit func(Block) error) (string, error) {
 		for line := range strings.SplitSeq(meta, "\n") {
 			key, value, _ := strings.Cut(strings.Replace(line, "=", ":", 1), ":")
 			if strings.TrimSpace(key) == "title" {
-				if err := emit(Block{Kind: Title, Text: strings.Trim(strings.TrimSpace(value), `"'`)}); err != nil {
+				if err := emit(block.Block{Kind: block.Title, Text: strings.Trim(strings.TrimSpace(value), `"'`)}); err != nil {
 					return "", err
 				}
 			}
 		}
-		return body, emit(Block{Kind: Record, Text: meta})
+		return body, emit(block.Block{Kind: block.Record, Text: meta})
 	}
 	return content, nil
 }
@@ -68,7 +70,7 @@ func frontMatter(content string, emit func(Block) error) (string, error) {
 // markdownWalker turns the tree of a page into blocks.
 type markdownWalker struct {
 	source []byte
-	emit   func(Block) error
+	emit   func(block.Block) error
 	item   bool // the next paragraph is the first of a list item
 }
 
@@ -85,11 +87,11 @@ func (w *markdownWalker) blocks(parent ast.Node, depth int) error {
 func (w *markdownWalker) block(n ast.Node, depth int) error {
 	switch n := n.(type) {
 	case *ast.Heading:
-		return w.emit(Block{Kind: Heading, Level: n.Level, Text: squeeze(w.inline(n))})
+		return w.emit(block.Block{Kind: block.Heading, Level: n.Level, Text: squeeze(w.inline(n))})
 	case *ast.FencedCodeBlock:
-		return w.emit(Block{Kind: Code, Text: w.lines(n), Lang: string(n.Language(w.source))})
+		return w.emit(block.Block{Kind: block.Code, Text: w.lines(n), Lang: string(n.Language(w.source))})
 	case *ast.CodeBlock:
-		return w.emit(Block{Kind: Code, Text: w.lines(n)})
+		return w.emit(block.Block{Kind: block.Code, Text: w.lines(n)})
 	case *ast.HTMLBlock:
 		return walkHTML(w.html(n), w.emit)
 	case *ast.List:
@@ -110,9 +112,9 @@ func (w *markdownWalker) block(n ast.Node, depth int) error {
 
 // paragraph emits a block of inline text.
 func (w *markdownWalker) paragraph(n ast.Node, depth int) error {
-	b := Block{Kind: Paragraph, Text: w.inline(n)}
+	b := block.Block{Kind: block.Paragraph, Text: w.inline(n)}
 	if w.item && depth > 0 {
-		b.Kind, b.Level = ListItem, depth
+		b.Kind, b.Level = block.ListItem, depth
 	}
 	w.item = false
 	return w.emit(b)
@@ -189,7 +191,7 @@ func rawText(tag string) string {
 		return "\n"
 	case strings.HasPrefix(lower, "<img"):
 		alt := ""
-		_ = walkHTML(tag, func(b Block) error { alt = strings.TrimSpace(b.Text); return nil })
+		_ = walkHTML(tag, func(b block.Block) error { alt = strings.TrimSpace(b.Text); return nil })
 		return alt
 	}
 	return ""

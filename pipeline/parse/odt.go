@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"strconv"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // odtParser reads OpenDocument texts, sheets and slides: headings, list items,
@@ -15,13 +17,13 @@ func (odtParser) Name() string { return "odt" }
 func (odtParser) Version() int { return 2 }
 func (odtParser) builtin()     {}
 
-func (odtParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (odtParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err
 	}
 	if manifest, err := p.read("META-INF/manifest.xml"); err == nil && strings.Contains(string(manifest), "encryption-data") {
-		return refuse(PasswordProtected, nil)
+		return refuse(passwordProtected, nil)
 	}
 	if err := p.title("meta.xml", emit); err != nil {
 		return err
@@ -32,7 +34,7 @@ func (odtParser) Parse(_ context.Context, in Input, emit func(Block) error) erro
 
 // odtWalker turns the content into blocks.
 type odtWalker struct {
-	emit  func(Block) error
+	emit  func(block.Block) error
 	skip  int
 	text  strings.Builder
 	depth int // of paragraphs within paragraphs (text frames, notes)
@@ -169,7 +171,7 @@ func (w *odtWalker) row() error {
 }
 
 func (w *odtWalker) paragraph() error {
-	b := Block{Kind: Paragraph, Text: w.text.String(), Page: w.page}
+	b := block.Block{Kind: block.Paragraph, Text: w.text.String(), Page: w.page}
 	w.text.Reset()
 	level := w.level
 	w.level = 0
@@ -180,9 +182,9 @@ func (w *odtWalker) paragraph() error {
 	case strings.TrimSpace(b.Text) == "":
 		return nil
 	case level > 0:
-		b.Kind, b.Level, b.Text = Heading, level, squeeze(b.Text)
+		b.Kind, b.Level, b.Text = block.Heading, level, squeeze(b.Text)
 	case w.list > 0:
-		b.Kind, b.Level = ListItem, w.list
+		b.Kind, b.Level = block.ListItem, w.list
 	}
 	return w.emit(b)
 }

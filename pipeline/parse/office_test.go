@@ -72,7 +72,7 @@ func TestDOCXStyles(t *testing.T) {
 		blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(t, "word/styles.xml", row.styles,
 			"word/document.xml", `<w:document `+wordNS+`><w:p><w:pPr><w:pStyle w:val="s"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p></w:document>`))
 		if row.name == "odd" {
-			assert.ErrorIs(t, err, parse.Malformed, row.name)
+			assert.Equal(t, "malformed", kindOf(err), row.name)
 			continue
 		}
 		require.NoError(t, err, row.name)
@@ -295,7 +295,7 @@ func TestContainersHaveOneBudget(t *testing.T) {
 		{"workbook as a whole", zipOf(t, "xl/workbook.xml", zeros, "xl/a.xml", zeros, "xl/b.xml", zeros, "xl/c.xml", zeros), "3 × MaxSize", parse.Limits{MaxSize: 4 << 20, MaxRatio: 10_000}},
 	} {
 		_, err := read(t, newRegistry(t, row.limits), "a.zip", row.content)
-		require.ErrorIs(t, err, parse.TooLarge, row.name)
+		require.Equal(t, "too large", kindOf(err), row.name)
 		assert.ErrorContains(t, err, row.says, row.name)
 	}
 }
@@ -347,6 +347,6 @@ func TestMalformedDocuments(t *testing.T) {
 		{"a.csv", "a,b\n\"" + strings.Repeat("never closed, ", 600_000)},
 	} {
 		_, err := read(t, reg, row.name, row.content)
-		assert.ErrorIs(t, err, parse.Malformed, "%s %.30q", row.name, row.content)
+		assert.Equal(t, "malformed", kindOf(err), "%s %.30q", row.name, row.content)
 	}
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
 // read returns the blocks of a document, or the error that ended them.
-func read(t testing.TB, reg *parse.Registry, name, content string) ([]parse.Block, error) {
+func read(t testing.TB, reg *parse.Registry, name, content string) ([]block.Block, error) {
 	t.Helper()
-	var blocks []parse.Block
+	var blocks []block.Block
 	for b, err := range reg.Blocks(t.Context(), parse.FromBytes(name, []byte(content))) {
 		if err != nil {
 			return blocks, err
@@ -33,8 +34,16 @@ func read(t testing.TB, reg *parse.Registry, name, content string) ([]parse.Bloc
 	return blocks, nil
 }
 
+// kindOf is the kind of a refusal, "" for any other error and for nil.
+func kindOf(err error) string {
+	if refused, ok := errors.AsType[*parse.Error](err); ok {
+		return refused.Kind
+	}
+	return ""
+}
+
 // outline writes blocks one a line, as "heading1 Text".
-func outline(blocks []parse.Block) []string {
+func outline(blocks []block.Block) []string {
 	var lines []string
 	for _, b := range blocks {
 		line := b.Kind.String()
@@ -94,18 +103,18 @@ func TestTextWithoutLineBreaksComesInPieces(t *testing.T) {
 	assert.Equal(t, content, all.String())
 }
 
-type funcParser func(ctx context.Context, emit func(parse.Block) error) error
+type funcParser func(ctx context.Context, emit func(block.Block) error) error
 
 func (funcParser) Name() string { return "func" }
 func (funcParser) Version() int { return 7 }
-func (f funcParser) Parse(ctx context.Context, _ parse.Input, emit func(parse.Block) error) error {
+func (f funcParser) Parse(ctx context.Context, _ parse.Input, emit func(block.Block) error) error {
 	return f(ctx, emit)
 }
 
 func TestRegisteredParserGoesFirst(t *testing.T) {
 	reg := newRegistry(t, parse.Limits{})
-	reg.Register(funcParser(func(_ context.Context, emit func(parse.Block) error) error {
-		return emit(parse.Block{Text: " mine\x00\xff "})
+	reg.Register(funcParser(func(_ context.Context, emit func(block.Block) error) error {
+		return emit(block.Block{Text: " mine\x00\xff "})
 	}), ".mine", ".txt")
 	for _, name := range []string{"a.mine", "a.txt"} {
 		blocks, err := read(t, reg, name, "content")
@@ -119,9 +128,9 @@ func TestRegisteredParserGoesFirst(t *testing.T) {
 
 func TestParserThatPanicsIsAnError(t *testing.T) {
 	reg := newRegistry(t, parse.Limits{})
-	reg.Register(funcParser(func(context.Context, func(parse.Block) error) error { panic("boom") }), ".x")
+	reg.Register(funcParser(func(context.Context, func(block.Block) error) error { panic("boom") }), ".x")
 	_, err := read(t, reg, "a.x", "content")
-	require.ErrorIs(t, err, parse.Crashed)
+	require.Equal(t, "parser crashed", kindOf(err))
 	var refused *parse.Error
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, "a.x: parser crashed (func): panic: boom", refused.Error())
@@ -133,10 +142,10 @@ func TestParserThatNeverEndsIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegistry(t, parse.Limits{Timeout: time.Minute})
 		stuck := make(chan struct{})
-		reg.Register(funcParser(func(context.Context, func(parse.Block) error) error { <-stuck; return nil }), ".x")
+		reg.Register(funcParser(func(context.Context, func(block.Block) error) error { <-stuck; return nil }), ".x")
 		started := time.Now()
 		_, err := read(t, reg, "a.x", "content")
-		require.ErrorIs(t, err, parse.TimedOut)
+		require.Equal(t, "timed out", kindOf(err))
 		assert.Equal(t, time.Minute, time.Since(started))
 		close(stuck)
 	})
@@ -146,17 +155,17 @@ func TestParsersLeftBehindAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegistry(t, parse.Limits{Timeout: time.Minute})
 		stuck, started := make(chan struct{}), new(atomic.Int32)
-		reg.Register(funcParser(func(_ context.Context, emit func(parse.Block) error) error {
+		reg.Register(funcParser(func(_ context.Context, emit func(block.Block) error) error {
 			started.Add(1)
 			<-stuck
-			return emit(parse.Block{Text: "late"})
+			return emit(block.Block{Text: "late"})
 		}), ".x")
 		for range 16 {
 			_, err := read(t, reg, "a.x", "content")
-			require.ErrorIs(t, err, parse.TimedOut)
+			require.Equal(t, "timed out", kindOf(err))
 		}
 		_, err := read(t, reg, "b.x", "content")
-		require.ErrorIs(t, err, parse.TimedOut)
+		require.Equal(t, "timed out", kindOf(err))
 		assert.ErrorContains(t, err, "16 parsers are still at work")
 		assert.EqualValues(t, 16, started.Load(), "the seventeenth has not begun")
 
@@ -177,16 +186,16 @@ func TestParsersLeftBehindAreBounded(t *testing.T) {
 func TestParserThatGoesOnEmittingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		reg := newRegistry(t, parse.Limits{Timeout: time.Second})
-		reg.Register(funcParser(func(_ context.Context, emit func(parse.Block) error) error {
+		reg.Register(funcParser(func(_ context.Context, emit func(block.Block) error) error {
 			for {
 				time.Sleep(2 * time.Second)
-				if err := emit(parse.Block{Kind: parse.Note, Text: ""}); err != nil {
+				if err := emit(block.Block{Kind: block.Note, Text: ""}); err != nil {
 					return err
 				}
 			}
 		}), ".x")
 		_, err := read(t, reg, "a.x", "content")
-		require.ErrorIs(t, err, parse.TimedOut)
+		require.Equal(t, "timed out", kindOf(err))
 		time.Sleep(time.Minute)
 	})
 }
@@ -217,7 +226,7 @@ func TestReaderThatStopsFreesTheParser(t *testing.T) {
 func TestEndOfTheCallersContextIsHandedOn(t *testing.T) {
 	reg := newRegistry(t, parse.Limits{})
 	ctx, cancel := context.WithCancel(t.Context())
-	reg.Register(funcParser(func(ctx context.Context, _ func(parse.Block) error) error {
+	reg.Register(funcParser(func(ctx context.Context, _ func(block.Block) error) error {
 		cancel()
 		<-ctx.Done()
 		return errors.New("something else")
@@ -292,5 +301,5 @@ func TestZipThatPointsOutsideItselfIsMalformed(t *testing.T) {
 	at := strings.LastIndex(string(content), "PK\x05\x06")
 	copy(content[at+16:], "\xff\xff\xff\x7f")
 	_, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", string(content))
-	require.ErrorIs(t, err, parse.Malformed)
+	require.Equal(t, "malformed", kindOf(err))
 }

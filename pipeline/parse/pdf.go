@@ -18,6 +18,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // pdfParser reads PDF with PDFium, compiled to WebAssembly: a fault in it
@@ -34,7 +36,7 @@ func (*pdfParser) Name() string { return "pdf" }
 func (*pdfParser) Version() int { return 2 }
 func (*pdfParser) builtin()     {}
 
-func (p *pdfParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+func (p *pdfParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err
@@ -104,14 +106,14 @@ func (p *pdfParser) close() error {
 	return errors.Join(p.pool.Close(), p.cache.Close(context.Background()))
 }
 
-func readPDF(engine pdfium.Pdfium, content []byte, emit func(Block) error) error {
+func readPDF(engine pdfium.Pdfium, content []byte, emit func(block.Block) error) error {
 	opened, err := engine.OpenDocument(&requests.OpenDocument{File: &content})
 	if err != nil {
 		return pdfRefusal(err)
 	}
 	document := opened.Document
 	if title := pdfTitle(engine, document); title != "" {
-		if err := emit(Block{Kind: Title, Text: title}); err != nil {
+		if err := emit(block.Block{Kind: block.Title, Text: title}); err != nil {
 			return err
 		}
 	}
@@ -122,21 +124,21 @@ func readPDF(engine pdfium.Pdfium, content []byte, emit func(Block) error) error
 	return readPDFPages(engine, document, count.PageCount, emit)
 }
 
-func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int, emit func(Block) error) error {
+func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int, emit func(block.Block) error) error {
 	found := false
 	var broken error
 	for i := range count {
 		text, err := pdfPage(engine, document, i)
 		if err != nil {
 			broken = err
-			if err := emit(Block{Kind: Note, Text: "the page cannot be read: " + err.Error(), Page: i + 1}); err != nil {
+			if err := emit(block.Block{Kind: block.Note, Text: "the page cannot be read: " + err.Error(), Page: i + 1}); err != nil {
 				return err
 			}
 			continue
 		}
 		for _, paragraph := range pdfParagraphs(text) {
 			found = true
-			if err := emit(Block{Kind: Paragraph, Text: paragraph, Page: i + 1}); err != nil {
+			if err := emit(block.Block{Kind: block.Paragraph, Text: paragraph, Page: i + 1}); err != nil {
 				return err
 			}
 		}
@@ -147,15 +149,15 @@ func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count
 	case broken != nil:
 		return broken
 	}
-	return refuse(NoTextLayer, nil)
+	return refuse(noTextLayer, nil)
 }
 
 func pdfRefusal(err error) error {
 	switch {
 	case errors.Is(err, pdferrors.ErrPassword), errors.Is(err, pdferrors.ErrSecurity):
-		return refuse(PasswordProtected, err)
+		return refuse(passwordProtected, err)
 	}
-	return refuse(Malformed, err)
+	return refuse(malformed, err)
 }
 
 // pdfTitle is the title in the metadata, unless a program put it there.

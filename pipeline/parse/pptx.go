@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"strconv"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // pptxParser reads PowerPoint slides in their order: the title as a heading,
@@ -18,7 +20,7 @@ func (pptxParser) builtin()     {}
 
 const presentation = "ppt/presentation.xml"
 
-func (pptxParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (pptxParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err
@@ -55,7 +57,7 @@ func slideOrder(p *zipPackage) ([]string, error) {
 	return slides, err
 }
 
-func readSlide(p *zipPackage, slide string, page int, emit func(Block) error) error {
+func readSlide(p *zipPackage, slide string, page int, emit func(block.Block) error) error {
 	w := &slideWalker{emit: emit, page: page}
 	if err := p.walk(slide, true, w.token); err != nil {
 		return err
@@ -80,7 +82,7 @@ func readSlide(p *zipPackage, slide string, page int, emit func(Block) error) er
 
 // slideWalker turns the shapes of a slide into blocks.
 type slideWalker struct {
-	emit  func(Block) error
+	emit  func(block.Block) error
 	page  int
 	notes bool
 
@@ -174,14 +176,14 @@ func (w *slideWalker) paragraph() error {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	b := Block{Kind: Paragraph, Text: text, Page: w.page}
+	b := block.Block{Kind: block.Paragraph, Text: text, Page: w.page}
 	switch {
 	case w.holder == "sldNum", w.holder == "dt", w.holder == "ftr", w.holder == "hdr", w.notes && w.holder != "body":
 		return nil
 	case w.holder == "title", w.holder == "ctrTitle":
-		b.Kind, b.Level, b.Text = Heading, 1, squeeze(text)
+		b.Kind, b.Level, b.Text = block.Heading, 1, squeeze(text)
 	case w.held && !w.notes && w.holder != "subTitle":
-		b.Kind, b.Level = ListItem, w.level+1
+		b.Kind, b.Level = block.ListItem, w.level+1
 	}
 	return w.emit(b)
 }

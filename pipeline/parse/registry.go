@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // Registry chooses the parser for a document and runs it within limits.
@@ -66,7 +68,7 @@ func (r *Registry) Close() error { return r.pdf.close() }
 
 // Detect says which parser will read the document. It reads the beginning of
 // the content, and the directory of a zip file. The error is an *Error of kind
-// Unsupported, Empty or PasswordProtected, or a failure to read.
+// "unsupported format", "no text" or "password protected", or a failure to read.
 func (r *Registry) Detect(in Input) (Format, error) {
 	in, source := guard(in)
 	_, format, err := r.choose(in)
@@ -75,60 +77,60 @@ func (r *Registry) Detect(in Input) (Format, error) {
 
 // Blocks reads the document. The blocks come in reading order; an error ends
 // them, and what came before it is incomplete and should be thrown away. A
-// document without text ends with an error of kind Empty.
-func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[Block, error] {
-	return func(yield func(Block, error) bool) {
+// document without text ends with an error of kind "no text".
+func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[block.Block, error] {
+	return func(yield func(block.Block, error) bool) {
 		in, source := guard(in)
 		parser, _, err := r.choose(in)
 		if err := source.explain(in.Name, "", err); err != nil {
-			yield(Block{}, err)
+			yield(block.Block{}, err)
 			return
 		}
 		in.budget = newBudget(r.limits)
 		limit := r.limits.timeout(in.Size)
 		if err := r.left.wait(ctx, limit); err != nil {
-			yield(Block{}, source.explain(in.Name, parser.Name(), err))
+			yield(block.Block{}, source.explain(in.Name, parser.Name(), err))
 			return
 		}
 		run := startRun(ctx, parser, in, source, &r.left)
 		defer run.stop()
 		if err := run.deliver(ctx, limit, yield); err != nil {
-			yield(Block{}, source.explain(in.Name, parser.Name(), err))
+			yield(block.Block{}, source.explain(in.Name, parser.Name(), err))
 		}
 	}
 }
 
 // member reads one member of a container. A member that cannot be read becomes
 // a Note, unless the container's budget is spent.
-func (r *Registry) member(ctx context.Context, in Input, emit func(Block) error) error {
+func (r *Registry) member(ctx context.Context, in Input, emit func(block.Block) error) error {
 	if err := in.budget.entry(); err != nil {
 		return err
 	}
-	err := r.parseMember(ctx, in, func(b Block) error {
+	err := r.parseMember(ctx, in, func(b block.Block) error {
 		b.Section = joinSection(in.Name, b.Section)
 		return emit(b)
 	})
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Kind == TooLarge {
+	if !errors.As(err, &refused) || refused.Kind == tooLarge {
 		return err
 	}
-	if refused.Kind == Empty {
+	if refused.Kind == empty {
 		return nil
 	}
-	note := refused.Kind.String()
+	note := refused.Kind
 	if refused.Err != nil {
 		note += ": " + refused.Err.Error()
 	}
-	return emit(Block{Kind: Note, Text: note, Section: in.Name})
+	return emit(block.Block{Kind: block.Note, Text: note, Section: in.Name})
 }
 
-func (r *Registry) parseMember(ctx context.Context, in Input, emit func(Block) error) error {
+func (r *Registry) parseMember(ctx context.Context, in Input, emit func(block.Block) error) error {
 	parser, _, err := r.choose(in)
 	if err != nil {
 		return err
 	}
 	var emitted error // the reader's own error is not the member's
-	err = parser.Parse(ctx, in, func(b Block) error {
+	err = parser.Parse(ctx, in, func(b block.Block) error {
 		emitted = emit(b)
 		return emitted
 	})
@@ -136,7 +138,7 @@ func (r *Registry) parseMember(ctx context.Context, in Input, emit func(Block) e
 	if err == nil || emitted != nil || errors.As(err, &refused) || ctx.Err() != nil {
 		return err
 	}
-	return refuse(Malformed, err)
+	return refuse(malformed, err)
 }
 
 func joinSection(outer, inner string) string {
@@ -197,7 +199,7 @@ func (g *guardedSource) explain(name, parser string, err error) error {
 	var refused *Error
 	failed := g.failure()
 	switch isError := errors.As(err, &refused); {
-	case isError && (refused.Kind == TimedOut || refused.Kind == Crashed):
+	case isError && (refused.Kind == timedOut || refused.Kind == crashed):
 	case failed != nil:
 		return fmt.Errorf("reading %s: %w", name, failed)
 	case err == nil:
@@ -205,7 +207,7 @@ func (g *guardedSource) explain(name, parser string, err error) error {
 	case errors.Is(err, errCallerLeft):
 		return errors.Unwrap(err)
 	case !isError:
-		refused = refuse(Malformed, err)
+		refused = refuse(malformed, err)
 	}
 	told := *refused
 	if told.Name == "" {
@@ -214,8 +216,8 @@ func (g *guardedSource) explain(name, parser string, err error) error {
 	if told.Parser == "" {
 		told.Parser = parser
 	}
-	if told.Hint == "" && int(told.Kind) < len(errorKinds) {
-		told.Hint = errorKinds[told.Kind].hint
+	if told.Hint == "" {
+		told.Hint = hints[told.Kind]
 	}
 	return &told
 }

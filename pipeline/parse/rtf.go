@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // rtfParser reads Rich Text Format: paragraphs, headings by outline level, and
@@ -19,7 +21,7 @@ func (rtfParser) Name() string { return "rtf" }
 func (rtfParser) Version() int { return 1 }
 func (rtfParser) builtin()     {}
 
-func (rtfParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (rtfParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ const maxRTFDepth = 4096
 
 // rtfWalker reads the text of a document.
 type rtfWalker struct {
-	emit     func(Block) error
+	emit     func(block.Block) error
 	src      string
 	at       int
 	codepage encoding.Encoding
@@ -308,7 +310,7 @@ func (w *rtfWalker) paragraph() error {
 	w.text.Reset()
 	if title := w.title.String(); title != "" {
 		w.title.Reset()
-		if err := w.emit(Block{Kind: Title, Text: squeeze(title)}); err != nil {
+		if err := w.emit(block.Block{Kind: block.Title, Text: squeeze(title)}); err != nil {
 			return err
 		}
 	}
@@ -316,7 +318,7 @@ func (w *rtfWalker) paragraph() error {
 		return nil
 	}
 	if w.outline >= 0 && w.outline < 9 {
-		return w.emit(Block{Kind: Heading, Level: w.outline + 1, Text: squeeze(text)})
+		return w.emit(block.Block{Kind: block.Heading, Level: w.outline + 1, Text: squeeze(text)})
 	}
-	return w.emit(Block{Kind: Paragraph, Text: text})
+	return w.emit(block.Block{Kind: block.Paragraph, Text: text})
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // A batch goes to the reader when it is full by either measure, so that the
@@ -47,7 +49,7 @@ type run struct {
 }
 
 type batch struct {
-	blocks []Block
+	blocks []block.Block
 	bytes  int
 	err    error
 	last   bool
@@ -86,7 +88,7 @@ func (r *run) parse(ctx context.Context) {
 		err = r.source.failure()
 	}
 	if err == nil && !r.text {
-		err = refuse(Empty, r.unread)
+		err = refuse(empty, r.unread)
 	}
 	r.pending.err, r.pending.last = err, true
 	_ = r.flush()
@@ -95,20 +97,20 @@ func (r *run) parse(ctx context.Context) {
 func (r *run) parseRecovering(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &Error{Kind: Crashed, Err: fmt.Errorf("panic: %v", p), Stack: debug.Stack()}
+			err = &Error{Kind: crashed, Err: fmt.Errorf("panic: %v", p), Stack: debug.Stack()}
 		}
 	}()
 	if _, streams := r.parser.(Streamer); !streams {
 		limit := r.in.budget.limits.MaxSize
 		if r.in.Size > limit {
-			return refuse(TooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize)", r.in.Size, limit))
+			return refuse(tooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize)", r.in.Size, limit))
 		}
 	}
 	return r.parser.Parse(ctx, r.in, r.emit)
 }
 
 // emit takes a block from the parser.
-func (r *run) emit(b Block) error {
+func (r *run) emit(b block.Block) error {
 	select {
 	case <-r.done:
 		return errStopped // nobody waits any more
@@ -118,11 +120,11 @@ func (r *run) emit(b Block) error {
 	if b.Text == "" {
 		return nil
 	}
-	if b.Kind == Note && r.unread == nil {
+	if b.Kind == block.Note && r.unread == nil {
 		r.unread = errors.New(b.Section + ": " + b.Text)
 	}
 	b.Offset = r.offset
-	if b.Kind != Title && b.Kind != Note {
+	if b.Kind != block.Title && b.Kind != block.Note {
 		r.offset += int64(len(b.Text)) + 1
 		r.text = true
 	}
@@ -146,7 +148,7 @@ func (r *run) flush() error {
 
 // deliver hands the blocks to yield. Only the time spent waiting for the parser
 // counts towards the limit.
-func (r *run) deliver(ctx context.Context, limit time.Duration, yield func(Block, error) bool) error {
+func (r *run) deliver(ctx context.Context, limit time.Duration, yield func(block.Block, error) bool) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for left := limit; ; timer.Reset(left) {
@@ -156,8 +158,8 @@ func (r *run) deliver(ctx context.Context, limit time.Duration, yield func(Block
 			return err
 		}
 		left = max(0, left-time.Since(started))
-		for _, block := range b.blocks {
-			if !yield(block, nil) {
+		for _, one := range b.blocks {
+			if !yield(one, nil) {
 				return nil
 			}
 		}
@@ -177,7 +179,7 @@ func (r *run) next(ctx context.Context, timer *time.Timer) (batch, error) {
 	case <-ctx.Done():
 		return batch{}, callerLeft{ctx.Err()}
 	case <-timer.C:
-		return batch{}, refuse(TimedOut, errors.New("the parser was still at work when the time limit passed (Timeout)"))
+		return batch{}, refuse(timedOut, errors.New("the parser was still at work when the time limit passed (Timeout)"))
 	}
 }
 
@@ -227,16 +229,16 @@ func (l *leftBehind) wait(ctx context.Context, limit time.Duration) error {
 		case <-ctx.Done():
 			return callerLeft{ctx.Err()}
 		case <-timer.C:
-			return refuse(TimedOut, fmt.Errorf("%d parsers are still at work on documents whose time was up; only a new process ends them", maxLeftBehind))
+			return refuse(timedOut, fmt.Errorf("%d parsers are still at work on documents whose time was up; only a new process ends them", maxLeftBehind))
 		}
 	}
 }
 
 // cleanBlock makes every string of a block fit to be shown and stored.
-func cleanBlock(b Block) Block {
+func cleanBlock(b block.Block) block.Block {
 	b.Text, b.Header = clean(b.Text), clean(b.Header)
 	b.Lang, b.Section = clean(b.Lang), clean(b.Section)
-	if b.Kind == Code {
+	if b.Kind == block.Code {
 		b.Text = strings.TrimRight(strings.Trim(b.Text, "\n"), " \t\n")
 		if strings.TrimSpace(b.Text) == "" {
 			b.Text = ""

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // maxBlock is where a paragraph of a text that streams is cut, so that a file
@@ -21,7 +23,7 @@ func (textParser) Version() int  { return 1 }
 func (textParser) Streams() bool { return true }
 func (textParser) builtin()      {}
 
-func (textParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (textParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	r, err := textReader(in)
 	if err != nil {
 		return err
@@ -30,7 +32,7 @@ func (textParser) Parse(_ context.Context, in Input, emit func(Block) error) err
 	flush := func() error {
 		text := paragraph.String()
 		paragraph.Reset()
-		return emit(Block{Kind: Paragraph, Text: text})
+		return emit(block.Block{Kind: block.Paragraph, Text: text})
 	}
 	err = eachLine(r, func(line string) error {
 		if strings.TrimSpace(line) == "" || paragraph.Len()+len(line) > maxBlock {

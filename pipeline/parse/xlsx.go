@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/xuri/excelize/v2"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // xlsxParser reads the sheets of an Excel workbook as they are shown, numbers
@@ -21,7 +23,7 @@ func (xlsxParser) Name() string { return "xlsx" }
 func (xlsxParser) Version() int { return 1 }
 func (xlsxParser) builtin()     {}
 
-func (xlsxParser) Parse(ctx context.Context, in Input, emit func(Block) error) error {
+func (xlsxParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err
@@ -59,7 +61,7 @@ func (p *zipPackage) claim() (total int64, err error) {
 			return 0, err
 		}
 		if total += size; total > packageFactor*p.budget.limits.MaxSize {
-			return 0, refuse(TooLarge, fmt.Errorf("the parts of a workbook unpack to more than %d bytes (%d × MaxSize)",
+			return 0, refuse(tooLarge, fmt.Errorf("the parts of a workbook unpack to more than %d bytes (%d × MaxSize)",
 				packageFactor*p.budget.limits.MaxSize, packageFactor))
 		}
 	}
@@ -73,7 +75,7 @@ const packageFactor = 3
 func xlsxRefusal(err error) error {
 	switch {
 	case errors.Is(err, excelize.ErrWorkbookPassword):
-		return refuse(PasswordProtected, err)
+		return refuse(passwordProtected, err)
 	}
 	return err
 }
@@ -81,7 +83,7 @@ func xlsxRefusal(err error) error {
 // plainSheet is a name that says nothing.
 var plainSheet = regexp.MustCompile(`^(Sheet|Tabelle|Feuil|Hoja|Foglio|Лист|工作表)\s?\d*$`)
 
-func readSheet(book *excelize.File, sheet string, emit func(Block) error) error {
+func readSheet(book *excelize.File, sheet string, emit func(block.Block) error) error {
 	rows, err := book.Rows(sheet)
 	if err != nil {
 		return nil // a chart has no rows
@@ -90,9 +92,9 @@ func readSheet(book *excelize.File, sheet string, emit func(Block) error) error 
 	t := tableWriter{emit: emit, section: sheet}
 	if !plainSheet.MatchString(sheet) {
 		named := t.emit
-		t.emit = func(b Block) error {
+		t.emit = func(b block.Block) error {
 			t.emit = named
-			if err := named(Block{Kind: Heading, Level: 1, Text: sheet, Section: sheet}); err != nil {
+			if err := named(block.Block{Kind: block.Heading, Level: 1, Text: sheet, Section: sheet}); err != nil {
 				return err
 			}
 			return named(b)

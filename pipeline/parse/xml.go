@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/text/encoding"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // xmlParser reads XML of any vocabulary: an element that holds text is a
@@ -29,7 +31,7 @@ func declaredInXML(content []byte) encoding.Encoding {
 	return namedEncoding(string(m[1]))
 }
 
-func (xmlParser) Parse(_ context.Context, in Input, emit func(Block) error) error {
+func (xmlParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err
@@ -38,7 +40,7 @@ func (xmlParser) Parse(_ context.Context, in Input, emit func(Block) error) erro
 	if err := walkXML(content, w.token); err != nil {
 		return err
 	}
-	if err := w.flush(Paragraph); err != nil || w.emitted {
+	if err := w.flush(block.Paragraph); err != nil || w.emitted {
 		return err
 	}
 	return walkXML(content, w.attributes)
@@ -46,7 +48,7 @@ func (xmlParser) Parse(_ context.Context, in Input, emit func(Block) error) erro
 
 // xmlWalker turns elements into blocks.
 type xmlWalker struct {
-	emit    func(Block) error
+	emit    func(block.Block) error
 	emitted bool
 	text    strings.Builder
 	depth   int
@@ -73,23 +75,23 @@ func (w *xmlWalker) token(t xml.Token) error {
 	return nil
 }
 
-func xmlKind(name string) Kind {
+func xmlKind(name string) block.Kind {
 	switch strings.ToLower(name) {
 	case "title", "head", "heading":
-		return Heading
+		return block.Heading
 	}
-	return Paragraph
+	return block.Paragraph
 }
 
-func (w *xmlWalker) flush(kind Kind) error {
+func (w *xmlWalker) flush(kind block.Kind) error {
 	text := strings.TrimSpace(w.text.String())
 	w.text.Reset()
 	if text == "" {
 		return nil
 	}
 	w.emitted = true
-	b := Block{Kind: kind, Text: text}
-	if kind == Heading {
+	b := block.Block{Kind: kind, Text: text}
+	if kind == block.Heading {
 		b.Level, b.Text = min(6, max(1, w.depth-1)), squeeze(text)
 	}
 	return w.emit(b)
@@ -110,5 +112,5 @@ func (w *xmlWalker) attributes(t xml.Token) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return w.emit(Block{Kind: Record, Text: strings.Join(lines, "\n")})
+	return w.emit(block.Block{Kind: block.Record, Text: strings.Join(lines, "\n")})
 }

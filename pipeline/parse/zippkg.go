@@ -8,6 +8,8 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 // zipPackage is an office document or book: a zip with files of known names.
@@ -23,7 +25,7 @@ func openPackage(in Input) (*zipPackage, error) {
 		return nil, err
 	}
 	if len(z.File) > in.budget.limits.MaxEntries {
-		return nil, refuse(TooLarge, fmt.Errorf("more than %d members (MaxEntries)", in.budget.limits.MaxEntries))
+		return nil, refuse(tooLarge, fmt.Errorf("more than %d members (MaxEntries)", in.budget.limits.MaxEntries))
 	}
 	p := &zipPackage{files: map[string]*zip.File{}, order: z.File, budget: in.budget}
 	for _, f := range z.File {
@@ -45,7 +47,7 @@ func (p *zipPackage) read(name string) ([]byte, error) {
 
 func readZipFile(f *zip.File, b *budget) ([]byte, error) {
 	if f.Flags&1 != 0 {
-		return nil, refuse(PasswordProtected, nil)
+		return nil, refuse(passwordProtected, nil)
 	}
 	r, err := f.Open()
 	if err != nil {
@@ -88,7 +90,7 @@ func (p *zipPackage) relations(part string) (map[string]relation, error) {
 type relation struct{ kind, target string }
 
 // title emits the title in a metadata part.
-func (p *zipPackage) title(name string, emit func(Block) error) error {
+func (p *zipPackage) title(name string, emit func(block.Block) error) error {
 	var title strings.Builder
 	inTitle := false
 	err := p.walk(name, true, func(t xml.Token) error {
@@ -107,7 +109,7 @@ func (p *zipPackage) title(name string, emit func(Block) error) error {
 	if err != nil {
 		return err
 	}
-	return emit(Block{Kind: Title, Text: squeeze(title.String())})
+	return emit(block.Block{Kind: block.Title, Text: squeeze(title.String())})
 }
 
 // walkXML calls fn with each token of a document. Entities are those of HTML;
