@@ -46,7 +46,7 @@ var arrows = []rule{
 
 	{"llm/staticmodel", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{"objectstore/filestore", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
-	{"vectorstore/sqlitestore", []string{"vectorstore/internal"}, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
+	{"vectorstore/sqlitestore", []string{"vectorstore/internal", "internal/netfs"}, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{"vectorstore/internal", nil, "reads the SDK's options for the door and the backend alike"},
 
 	{"objectstore/objectstoretest", []string{"objectstore", "resilience"}, "what every object store must do, as a test that any of them can run"},
@@ -67,7 +67,7 @@ var arrows = []rule{
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"}, "the pipeline reaches upstreams through doors only"},
 
-	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace", "cmd/ingest/internal/statuspage"}, "a command wires things together"},
+	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace", "internal/netfs", "cmd/ingest/internal/statuspage"}, "a command wires things together"},
 	{"cmd/ingest/internal/statuspage", []string{"pipeline", "resilience"}, "it shows what the pipeline and the breakers say and drives neither"},
 
 	{"examples", []string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"}, "an example shows the surface that users have"},
@@ -76,6 +76,7 @@ var arrows = []rule{
 
 	{"testutil", []string{"resilience", "testutil"}, "users test their own code with it, so it pulls in little"},
 	{"testutil/llmtest", []string{"llm/staticmodel", "resilience", "testutil"}, "its vectors are real ones"},
+	{"internal/netfs", nil, "it asks the operating system alone"},
 	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
 	{"internal/bucket", []string{"objectstore", "resilience", "internal/upstreams"}, "a store that fails on command, for tests of those who keep things in one"},
 	{"scripts", nil, "tools of the house"},

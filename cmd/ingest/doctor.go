@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/penstock-go/penstock/internal/netfs"
 	"github.com/penstock-go/penstock/pipeline"
 )
 
@@ -89,7 +90,7 @@ func (a *app) examineFolder() pipeline.Finding {
 		finding.Detail = err.Error()
 		return finding
 	}
-	if kind := networkFileSystem(absolute); kind != "" {
+	if kind := netfs.Name(absolute); kind != "" {
 		finding.Detail = absolute + " is on " + kind + ", where SQLite's file locks are unreliable"
 		return finding
 	}

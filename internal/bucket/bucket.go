@@ -19,6 +19,8 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
+type options = func(*s3.Options)
+
 // Hook is told of an operation ("put", "get", "list" or "delete") and the key
 // or prefix that it names, "" for "delete". Its error becomes the operation's.
 // It may wait. It is called for several operations at the same time.
@@ -100,7 +102,9 @@ func (s *Store) hooks() (before, after Hook) {
 }
 
 // PutObject is filestore's, between the hooks of "put".
-func (s *Store) PutObject(ctx context.Context, in *s3.PutObjectInput, o ...func(*s3.Options)) (out *s3.PutObjectOutput, err error) {
+func (s *Store) PutObject(
+	ctx context.Context, in *s3.PutObjectInput, o ...options,
+) (out *s3.PutObjectOutput, err error) {
 	err = s.around("put", in.Key, func() error {
 		if out, err = s.Store.PutObject(ctx, in, o...); err == nil {
 			s.mu.Lock()
@@ -113,7 +117,9 @@ func (s *Store) PutObject(ctx context.Context, in *s3.PutObjectInput, o ...func(
 }
 
 // GetObject is filestore's, between the hooks of "get".
-func (s *Store) GetObject(ctx context.Context, in *s3.GetObjectInput, o ...func(*s3.Options)) (out *s3.GetObjectOutput, err error) {
+func (s *Store) GetObject(
+	ctx context.Context, in *s3.GetObjectInput, o ...options,
+) (out *s3.GetObjectOutput, err error) {
 	err = s.around("get", in.Key, func() error {
 		out, err = s.Store.GetObject(ctx, in, o...)
 		return err
@@ -122,7 +128,9 @@ func (s *Store) GetObject(ctx context.Context, in *s3.GetObjectInput, o ...func(
 }
 
 // DeleteObjects is filestore's, between the hooks of "delete".
-func (s *Store) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, o ...func(*s3.Options)) (out *s3.DeleteObjectsOutput, err error) {
+func (s *Store) DeleteObjects(
+	ctx context.Context, in *s3.DeleteObjectsInput, o ...options,
+) (out *s3.DeleteObjectsOutput, err error) {
 	err = s.around("delete", nil, func() error {
 		out, err = s.Store.DeleteObjects(ctx, in, o...)
 		return err
@@ -132,7 +140,9 @@ func (s *Store) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, o 
 
 // ListObjectsV2 is filestore's, between the hooks of "list". What it lists was
 // made at the times that the test's clock showed.
-func (s *Store) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, o ...func(*s3.Options)) (out *s3.ListObjectsV2Output, err error) {
+func (s *Store) ListObjectsV2(
+	ctx context.Context, in *s3.ListObjectsV2Input, o ...options,
+) (out *s3.ListObjectsV2Output, err error) {
 	err = s.around("list", in.Prefix, func() error {
 		if out, err = s.Store.ListObjectsV2(ctx, in, o...); err == nil {
 			s.age(out)

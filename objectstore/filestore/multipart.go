@@ -65,8 +65,11 @@ func (s *Store) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipar
 }
 
 // upload reads an upload's record. It must be one of that bucket and key.
-func (s *Store) upload(op string, id, bucket, key *string) (openUpload, error) {
+func (s *Store) upload(ctx context.Context, op string, id, bucket, key *string) (openUpload, error) {
 	var u openUpload
+	if err := ctxDone(ctx, op); err != nil {
+		return u, err
+	}
 	missing := answered(op, 404, &types.NoSuchUpload{Message: aws.String("the upload does not exist; it may have been aborted or completed")})
 	if !uploadID.MatchString(aws.ToString(id)) {
 		return u, missing
@@ -94,10 +97,7 @@ func partFile(id string, number int32) string {
 // UploadPart stores one part; one with the same number is replaced.
 func (s *Store) UploadPart(ctx context.Context, in *s3.UploadPartInput, _ ...func(*s3.Options)) (*s3.UploadPartOutput, error) {
 	const op = "UploadPart"
-	if err := ctxDone(ctx, op); err != nil {
-		return nil, err
-	}
-	if _, err := s.upload(op, in.UploadId, in.Bucket, in.Key); err != nil {
+	if _, err := s.upload(ctx, op, in.UploadId, in.Bucket, in.Key); err != nil {
 		return nil, err
 	}
 	if n := aws.ToInt32(in.PartNumber); n < 1 || n > maxParts {
@@ -128,10 +128,7 @@ func (s *Store) UploadPart(ctx context.Context, in *s3.UploadPartInput, _ ...fun
 // list in order. There is no least size for a part.
 func (s *Store) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput, _ ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error) {
 	const op = "CompleteMultipartUpload"
-	if err := ctxDone(ctx, op); err != nil {
-		return nil, err
-	}
-	u, err := s.upload(op, in.UploadId, in.Bucket, in.Key)
+	u, err := s.upload(ctx, op, in.UploadId, in.Bucket, in.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -205,10 +202,7 @@ func (s *Store) joinPart(ctx context.Context, op string, d *draft, id string, p 
 // AbortMultipartUpload throws the parts away.
 func (s *Store) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipartUploadInput, _ ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error) {
 	const op = "AbortMultipartUpload"
-	if err := ctxDone(ctx, op); err != nil {
-		return nil, err
-	}
-	if _, err := s.upload(op, in.UploadId, in.Bucket, in.Key); err != nil {
+	if _, err := s.upload(ctx, op, in.UploadId, in.Bucket, in.Key); err != nil {
 		return nil, err
 	}
 	if err := s.root.RemoveAll(path.Join(uploadsDir, *in.UploadId)); err != nil {

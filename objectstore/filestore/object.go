@@ -195,7 +195,7 @@ func (s *Store) openObject(op, final, key string) (*os.File, record, error) {
 	return f, r, nil
 }
 
-// read carries the conditions that HeadObject and GetObject share.
+// read is what HeadObject, GetObject and CopyObject ask of an object.
 type read struct {
 	op, bucket, key             string
 	ifMatch, ifNoneMatch        *string
@@ -253,27 +253,19 @@ func matches(list, etag string) bool {
 // HeadObject reports a missing key as *types.NotFound (404), as S3 does: an
 // answer to a HEAD has no body that could say more.
 func (s *Store) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
-	f, r, b, err := s.open(ctx, read{
-		op: "HeadObject", bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key),
-		ifMatch: in.IfMatch, ifNoneMatch: in.IfNoneMatch,
-		modifiedSince: in.IfModifiedSince, unmodifSince: in.IfUnmodifiedSince, byteRange: in.Range,
+	out, err := s.get(ctx, "HeadObject", &s3.GetObjectInput{
+		Bucket: in.Bucket, Key: in.Key, IfMatch: in.IfMatch, IfNoneMatch: in.IfNoneMatch,
+		IfModifiedSince: in.IfModifiedSince, IfUnmodifiedSince: in.IfUnmodifiedSince, Range: in.Range,
 	})
 	if err != nil {
 		return nil, err
 	}
-	_ = f.Close()
+	_ = out.Body.Close()
 	return &s3.HeadObjectOutput{
-		AcceptRanges:       aws.String("bytes"),
-		ContentLength:      aws.Int64(b.length),
-		ContentRange:       b.header(r.Size),
-		ContentType:        aws.String(r.ContentType),
-		ContentEncoding:    optional(r.ContentEncoding),
-		ContentDisposition: optional(r.ContentDisposition),
-		ContentLanguage:    optional(r.ContentLanguage),
-		CacheControl:       optional(r.CacheControl),
-		ETag:               aws.String(r.ETag),
-		LastModified:       aws.Time(r.modified),
-		Metadata:           r.Metadata,
+		AcceptRanges: out.AcceptRanges, ContentLength: out.ContentLength, ContentRange: out.ContentRange,
+		ContentType: out.ContentType, ContentEncoding: out.ContentEncoding,
+		ContentDisposition: out.ContentDisposition, ContentLanguage: out.ContentLanguage,
+		CacheControl: out.CacheControl, ETag: out.ETag, LastModified: out.LastModified, Metadata: out.Metadata,
 	}, nil
 }
 
@@ -281,8 +273,12 @@ func (s *Store) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...fun
 // file open until it is closed, and keeps giving the version it was opened
 // on.
 func (s *Store) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	return s.get(ctx, "GetObject", in)
+}
+
+func (s *Store) get(ctx context.Context, op string, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
 	f, r, b, err := s.open(ctx, read{
-		op: "GetObject", bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key),
+		op: op, bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key),
 		ifMatch: in.IfMatch, ifNoneMatch: in.IfNoneMatch,
 		modifiedSince: in.IfModifiedSince, unmodifSince: in.IfUnmodifiedSince, byteRange: in.Range,
 	})

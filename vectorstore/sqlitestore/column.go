@@ -228,6 +228,10 @@ func (b *values[T]) dest() any                        { return &b.next }
 func (b *values[T]) push()                            { b.all = append(b.all, b.next) }
 func (b *values[T]) column(name string) entity.Column { return b.make(name, b.all) }
 
+func of[T any, C entity.Column](column func(string, []T) C) *values[T] {
+	return &values[T]{make: func(name string, all []T) entity.Column { return column(name, all) }}
+}
+
 // converted is the builder for values that need a step after Scan.
 type converted[S, T any] struct {
 	values[T]
@@ -241,23 +245,23 @@ func (b *converted[S, T]) push()     { b.all = append(b.all, b.by(b.raw)) }
 func (c *collection) builder(i int) builder {
 	switch c.schema.Fields[i].DataType {
 	case entity.FieldTypeBool:
-		return &values[bool]{make: func(n string, v []bool) entity.Column { return entity.NewColumnBool(n, v) }}
+		return of(entity.NewColumnBool)
 	case entity.FieldTypeInt8:
-		return &values[int8]{make: func(n string, v []int8) entity.Column { return entity.NewColumnInt8(n, v) }}
+		return of(entity.NewColumnInt8)
 	case entity.FieldTypeInt16:
-		return &values[int16]{make: func(n string, v []int16) entity.Column { return entity.NewColumnInt16(n, v) }}
+		return of(entity.NewColumnInt16)
 	case entity.FieldTypeInt32:
-		return &values[int32]{make: func(n string, v []int32) entity.Column { return entity.NewColumnInt32(n, v) }}
+		return of(entity.NewColumnInt32)
 	case entity.FieldTypeFloat:
-		return &values[float32]{make: func(n string, v []float32) entity.Column { return entity.NewColumnFloat(n, v) }}
+		return of(entity.NewColumnFloat)
 	case entity.FieldTypeDouble:
-		return &values[float64]{make: func(n string, v []float64) entity.Column { return entity.NewColumnDouble(n, v) }}
+		return of(entity.NewColumnDouble)
 	case entity.FieldTypeVarChar:
-		return &values[string]{make: func(n string, v []string) entity.Column { return entity.NewColumnVarChar(n, v) }}
+		return of(entity.NewColumnVarChar)
 	case entity.FieldTypeJSON:
 		return &converted[string, []byte]{
 			by:     func(s string) []byte { return []byte(s) },
-			values: values[[]byte]{make: func(n string, v [][]byte) entity.Column { return entity.NewColumnJSONBytes(n, v) }},
+			values: *of(entity.NewColumnJSONBytes),
 		}
 	case entity.FieldTypeFloatVector:
 		return &converted[[]byte, []float32]{
@@ -265,6 +269,6 @@ func (c *collection) builder(i int) builder {
 			values: values[[]float32]{make: func(n string, v [][]float32) entity.Column { return entity.NewColumnFloatVector(n, c.dim(), v) }},
 		}
 	default:
-		return &values[int64]{make: func(n string, v []int64) entity.Column { return entity.NewColumnInt64(n, v) }}
+		return of(entity.NewColumnInt64)
 	}
 }

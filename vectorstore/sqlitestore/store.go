@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	_ "modernc.org/sqlite/vec" // the vec0 table; brings the driver with it
+
+	"github.com/penstock-go/penstock/internal/netfs"
 )
 
 const (
@@ -62,7 +64,7 @@ func checkPlace(abs string) error {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return faultf(codes.FailedPrecondition, "folder %s does not exist", dir)
 	}
-	if fs := networkVolume(dir); fs != "" {
+	if fs := netfs.Name(dir); fs != "" {
 		return faultf(codes.FailedPrecondition, "the file is on a network volume (%s), where locks cannot be trusted; put it on a local disk", fs)
 	}
 	return nil
@@ -140,24 +142,22 @@ func (s *Store) Close() error {
 
 // update runs fn on the named collection in one write transaction.
 func (s *Store) update(ctx context.Context, op, coll string, fn func(*sql.Tx, *collection) error) error {
-	return s.inTx(ctx, s.write, op, func(tx *sql.Tx) error {
-		c, err := loadMeta(ctx, tx, coll)
-		if err != nil {
-			return err
-		}
-		return fn(tx, c)
-	})
+	return s.inTx(ctx, s.write, op, onCollection(ctx, coll, fn))
 }
 
 // view runs fn on the named collection on one consistent picture of the file.
 func (s *Store) view(ctx context.Context, op, coll string, fn func(*sql.Tx, *collection) error) error {
-	return s.inTx(ctx, s.read, op, func(tx *sql.Tx) error {
+	return s.inTx(ctx, s.read, op, onCollection(ctx, coll, fn))
+}
+
+func onCollection(ctx context.Context, coll string, fn func(*sql.Tx, *collection) error) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
 		c, err := loadMeta(ctx, tx, coll)
 		if err != nil {
 			return err
 		}
 		return fn(tx, c)
-	})
+	}
 }
 
 func (s *Store) inTx(ctx context.Context, db *sql.DB, op string, fn func(*sql.Tx) error) error {

@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 	"math"
@@ -46,26 +47,22 @@ type row struct {
 }
 
 func columns(dim int, rows ...row) []entity.Column {
-	var (
-		ids, docs, headings, texts []string
-		ordinals                   []int64
-		metas                      [][]byte
-		vectors                    [][]float32
-	)
-	for _, r := range rows {
-		if r.meta == "" {
-			r.meta = "{}"
-		}
-		ids, docs, headings, texts = append(ids, r.id), append(docs, r.doc), append(headings, r.heading), append(texts, r.text)
-		ordinals, metas, vectors = append(ordinals, r.ordinal), append(metas, []byte(r.meta)), append(vectors, r.vector)
-	}
 	return []entity.Column{
-		entity.NewColumnFloatVector("vector", dim, vectors),
-		entity.NewColumnVarChar("id", ids), entity.NewColumnVarChar("doc", docs),
-		entity.NewColumnInt64("ordinal", ordinals),
-		entity.NewColumnVarChar("heading", headings), entity.NewColumnVarChar("text", texts),
-		entity.NewColumnJSONBytes("meta", metas),
+		entity.NewColumnFloatVector("vector", dim, each(rows, func(r row) []float32 { return r.vector })),
+		entity.NewColumnVarChar("id", each(rows, func(r row) string { return r.id })),
+		entity.NewColumnVarChar("doc", each(rows, func(r row) string { return r.doc })),
+		entity.NewColumnInt64("ordinal", each(rows, func(r row) int64 { return r.ordinal })),
+		entity.NewColumnVarChar("heading", each(rows, func(r row) string { return r.heading })),
+		entity.NewColumnVarChar("text", each(rows, func(r row) string { return r.text })),
+		entity.NewColumnJSONBytes("meta", each(rows, func(r row) []byte { return []byte(cmp.Or(r.meta, "{}")) })),
 	}
+}
+
+func each[T any](rows []row, value func(row) T) (all []T) {
+	for _, r := range rows {
+		all = append(all, value(r))
+	}
+	return all
 }
 
 func cosineIndex() entity.Index {

@@ -186,14 +186,29 @@ func (w *writer) terms(id int64, scalars []any) []any {
 // Delete removes the rows that the expression matches. An empty expression is
 // an invalid argument: emptying a collection is DropCollection's work.
 func (s *Store) Delete(ctx context.Context, collName, partitionName, expr string) error {
-	return s.update(ctx, "Delete", collName, func(tx *sql.Tx, c *collection) error {
-		if err := defaultPartition(partitionName); err != nil {
+	return s.deleteWhere(ctx, "Delete", collName, partitionName, func(c *collection) (string, []any, error) {
+		if strings.TrimSpace(expr) == "" {
+			return "", nil, invalid("an empty expression would delete every row")
+		}
+		return c.where(expr)
+	})
+}
+
+// DeleteByPks removes the rows with these keys; keys that are not there are
+// passed over.
+func (s *Store) DeleteByPks(ctx context.Context, collName, partitionName string, ids entity.Column) error {
+	return s.deleteWhere(ctx, "DeleteByPks", collName, partitionName, func(c *collection) (string, []any, error) {
+		return c.whereKeys(ids)
+	})
+}
+
+// deleteWhere removes the rows that match.
+func (s *Store) deleteWhere(ctx context.Context, op, coll, partition string, match func(*collection) (string, []any, error)) error {
+	return s.update(ctx, op, coll, func(tx *sql.Tx, c *collection) error {
+		if err := defaultPartition(partition); err != nil {
 			return err
 		}
-		if strings.TrimSpace(expr) == "" {
-			return invalid("an empty expression would delete every row")
-		}
-		where, args, err := c.where(expr)
+		where, args, err := match(c)
 		if err != nil {
 			return err
 		}
@@ -202,25 +217,6 @@ func (s *Store) Delete(ctx context.Context, collName, partitionName, expr string
 			return err
 		}
 		return c.remove(ctx, tx, ids)
-	})
-}
-
-// DeleteByPks removes the rows with these keys; keys that are not there are
-// passed over.
-func (s *Store) DeleteByPks(ctx context.Context, collName, partitionName string, ids entity.Column) error {
-	return s.update(ctx, "DeleteByPks", collName, func(tx *sql.Tx, c *collection) error {
-		if err := defaultPartition(partitionName); err != nil {
-			return err
-		}
-		where, args, err := c.whereKeys(ids)
-		if err != nil {
-			return err
-		}
-		rowids, err := c.rowids(ctx, tx, where, args)
-		if err != nil {
-			return err
-		}
-		return c.remove(ctx, tx, rowids)
 	})
 }
 
