@@ -1,11 +1,9 @@
-package pipeline
+package pipeline_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -42,12 +40,6 @@ func (b *breaking) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-func only(id string, content source.Content) iter.Seq2[source.Item, error] {
-	return func(yield func(source.Item, error) bool) {
-		yield(source.Item{ID: id, Open: func(context.Context) (source.Content, error) { return content, nil }}, nil)
-	}
-}
-
 // A file that broke off while it was read, or was cut short meanwhile, became a
 // document of its half.
 func TestFileThatBreaksOffIsNoDocument(t *testing.T) {
@@ -57,15 +49,16 @@ func TestFileThatBreaksOffIsNoDocument(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		err    error
-		result Result
+		result pipeline.Result
 		kind   string
 	}{
-		{"cut short", io.EOF, Deferred, "changed"},
-		{"an error that wraps io.EOF", fmt.Errorf("broke off: %w", io.EOF), DeadLetter, "unreadable"},
-		{"io.ErrUnexpectedEOF", io.ErrUnexpectedEOF, DeadLetter, "unreadable"},
-		{"another error", errors.New("broke off"), DeadLetter, "unreadable"},
+		{"cut short", io.EOF, pipeline.Deferred, "changed"},
+		{"an error that wraps io.EOF", fmt.Errorf("broke off: %w", io.EOF), pipeline.DeadLetter, "unreadable"},
+		{"io.ErrUnexpectedEOF", io.ErrUnexpectedEOF, pipeline.DeadLetter, "unreadable"},
+		{"another error", errors.New("broke off"), pipeline.DeadLetter, "unreadable"},
 	} {
-		for _, content := range []string{page(100), page(heldBytes)} {
+		for _, content := range []string{ // read once, and twice
+			page(100), page(4 << 20)} {
 			whole := false
 			for half := 0; !whole; half++ {
 				name := fmt.Sprintf("%s, %d bytes, after %d halves of it", row.name, len(content), half)
@@ -74,20 +67,18 @@ func TestFileThatBreaksOffIsNoDocument(t *testing.T) {
 				w.corpus(1)
 				_, err := w.run() // makes the collection
 				require.NoError(t, err)
-				p, err := New(w.config)
-				require.NoError(t, err)
 				file := &breaking{content: content, err: row.err}
 				file.left.Store(int64(half * len(content) / 2))
-				_, err = p.Run(t.Context(), only("docs/a.html", file))
+				_, err = w.pipeline().Run(t.Context(), one(opened("docs/a.html", file)))
 				assert.Zero(t, w.config.ObjectGuard.Breaker.Snapshot().Failures, "%s: no fault of the store", name)
 				got := w.reports["docs/a.html"]
 				if whole = file.left.Load() >= 0; whole {
 					require.NoError(t, err, name)
-					require.Equal(t, Ingested, got.Result, "%s: %+v", name, got)
+					require.Equal(t, pipeline.Ingested, got.Result, "%s: %+v", name, got)
 					continue
 				}
 				require.Equal(t, row.result, got.Result, "%s: %+v", name, got)
-				require.Equal(t, row.result == Deferred, err != nil, name)
+				require.Equal(t, row.result == pipeline.Deferred, err != nil, name)
 				for _, row := range w.rows() {
 					require.False(t, row.IsMark() && row.Source == "docs/a.html", name)
 				}

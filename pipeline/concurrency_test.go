@@ -1,81 +1,87 @@
-package pipeline
+package pipeline_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"sync/atomic"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/milvus-io/milvus-sdk-go/v2/client"
-	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/testutil/llmtest"
-	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // While committers are busy a group grows, so that the next one does more with
-// a call; while they are idle it goes as soon as it has waited.
+// a call; while they are idle it goes as soon as it has waited. It takes 128
+// documents at most.
 func TestGroupsGrowWhileCommittersAreBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		parts, groups := make(chan *part), make(chan []*part)
-		go func() { assemble(parts, groups); close(groups) }()
-		parts <- &part{}
-		start := time.Now()
-		assert.Len(t, <-groups, 1)
-		assert.Equal(t, groupWait, time.Since(start))
-
-		for range 3 { // nobody takes a group for a long time
-			parts <- &part{}
-			time.Sleep(10 * groupWait)
+		w := newStillWorld(t)
+		feed, groups, release := make(chan int), make(chan int), make(chan struct{})
+		documents := func(yield func(source.Item, error) bool) {
+			for n := range feed {
+				text := memory{bytes.NewReader(fmt.Appendf(nil, "Note %d.", n))}
+				yield(opened(fmt.Sprintf("note%d.txt", n), text), nil)
+			}
 		}
-		assert.Len(t, <-groups, 3)
-
-		for range groupDocuments {
-			parts <- &part{}
+		p := w.pipeline(w.hooked(on("Upsert", func(_ context.Context, c call) error {
+			groups <- c.rows
+			<-release
+			return nil
+		}), nil))
+		ended := make(chan pipeline.Summary)
+		go func() {
+			summary, err := p.Run(t.Context(), documents)
+			assert.NoError(t, err)
+			ended <- summary
+		}()
+		fed := 0
+		put := func(n int) {
+			for range n {
+				feed <- fed
+				fed++
+			}
 		}
-		select {
-		case parts <- &part{}:
-			t.Error("a full group has taken one more")
-		case <-time.After(time.Hour):
+		busy := false
+		for !busy { // until a group of one is left
+			began := time.Now()
+			put(1)
+			select {
+			case n := <-groups:
+				assert.Equal(t, 1, n)
+				assert.Less(t, time.Since(began), time.Second)
+			case <-time.After(time.Hour):
+				busy = true
+			}
 		}
-		assert.Len(t, <-groups, groupDocuments)
+		put(2)
+		synctest.Wait()
+		release <- struct{}{}
+		assert.Equal(t, 3, <-groups)
 
-		parts <- &part{}
-		close(parts)
-		assert.Len(t, <-groups, 1)
-		_, more := <-groups
-		assert.False(t, more)
+		go func() { put(130); close(feed) }()
+		synctest.Wait()
+		release <- struct{}{}
+		assert.Equal(t, 128, <-groups)
+		release <- struct{}{}
+		assert.Equal(t, 2, <-groups)
+		close(release)
+		assert.Equal(t, fed, (<-ended).Ingested)
 	})
 }
 
-// loadingStore takes its time to load a collection.
-type loadingStore struct {
-	vectorstore.Store
-	upserted chan struct{} // one for each upsert
-	load     func(ctx context.Context) error
-}
-
-func (s *loadingStore) LoadCollection(ctx context.Context, collection string, async bool, opts ...client.LoadCollectionOption) error {
-	if err := s.load(ctx); err != nil {
-		return err
-	}
-	return s.Store.LoadCollection(ctx, collection, async, opts...)
-}
-
-func (s *loadingStore) Upsert(ctx context.Context, collection, partition string, columns ...entity.Column) (entity.Column, error) {
-	ids, err := s.Store.Upsert(ctx, collection, partition, columns...)
-	s.upserted <- struct{}{}
-	return ids, err
-}
-
-func newLoadingStore(w *world, load func(s *loadingStore, ctx context.Context) error) func(*Config) {
-	s := &loadingStore{Store: w.store, upserted: make(chan struct{}, 100)}
-	s.load = func(ctx context.Context) error { return load(s, ctx) }
-	return func(c *Config) { c.Vectors = s }
+func tellUpserts(upserted chan<- struct{}) hook {
+	return on("Upsert", func(context.Context, call) error {
+		upserted <- struct{}{}
+		return nil
+	})
 }
 
 // A new collection takes Milvus seconds to load; rows are embedded and written
@@ -83,14 +89,15 @@ func newLoadingStore(w *world, load func(s *loadingStore, ctx context.Context) e
 func TestRowsAreWrittenWhileTheCollectionLoads(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(3)
-	summary, err := w.run(newLoadingStore(w, func(s *loadingStore, ctx context.Context) error {
+	upserted := make(chan struct{}, 100)
+	summary, err := w.run(w.hooked(on("LoadCollection", func(ctx context.Context, _ call) error {
 		select {
-		case <-s.upserted:
+		case <-upserted:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}))
+	}), tellUpserts(upserted)))
 	require.NoError(t, err)
 	assert.Equal(t, 3, summary.Ingested)
 	w.requireComplete(3)
@@ -101,31 +108,18 @@ func TestRowsAreWrittenWhileTheCollectionLoads(t *testing.T) {
 func TestCollectionThatDoesNotLoad(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(3)
-	summary, err := w.run(newLoadingStore(w, func(s *loadingStore, _ context.Context) error {
-		<-s.upserted
+	upserted := make(chan struct{}, 100)
+	summary, err := w.run(w.hooked(on("LoadCollection", func(context.Context, call) error {
+		<-upserted
 		return errors.New("out of memory")
-	}))
-	assert.Equal(t, upstreamMilvus.name, stopOf(t, err).Upstream)
+	}), tellUpserts(upserted)))
+	assert.Equal(t, "milvus", stopOf(t, err).Upstream)
 	assert.Equal(t, 3, summary.Deferred)
 	summary, err = w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 3, summary.Ingested)
 	w.requireComplete(3)
 	assert.LessOrEqual(t, w.model.Stats().Repeated, 1, "the check of the model alone")
-}
-
-// releasingStore releases the collection after the first upsert.
-type releasingStore struct {
-	vectorstore.Store
-	released atomic.Bool
-}
-
-func (s *releasingStore) Upsert(ctx context.Context, collection, partition string, columns ...entity.Column) (entity.Column, error) {
-	ids, err := s.Store.Upsert(ctx, collection, partition, columns...)
-	if s.released.CompareAndSwap(false, true) {
-		err = errors.Join(err, s.Store.ReleaseCollection(ctx, collection))
-	}
-	return ids, err
 }
 
 // Somebody releases the collection in the middle of a run: no document is to
@@ -136,8 +130,12 @@ func TestCollectionReleasedInTheMiddle(t *testing.T) {
 	_, err := w.run()
 	require.NoError(t, err)
 	w.write("note001.txt", "Note 1 says that valve 14 was opened.")
-	summary, err := w.run(func(c *Config) { c.Vectors = &releasingStore{Store: w.store} })
-	assert.Equal(t, StopDeferred, stopOf(t, err).Kind)
+	var release sync.Once
+	summary, err := w.run(w.hooked(nil, on("Upsert", func(ctx context.Context, _ call) (err error) {
+		release.Do(func() { err = w.store.ReleaseCollection(ctx, "docs") })
+		return err
+	})))
+	assert.Equal(t, pipeline.StopDeferred, stopOf(t, err).Kind)
 	assert.Equal(t, 1, summary.Deferred)
 	assert.Zero(t, summary.DeadLetters)
 	summary, err = w.run()
@@ -151,17 +149,12 @@ func TestLoadingEndsWithTheRun(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(3)
 	ctx, cancel := context.WithCancel(t.Context())
-	load := newLoadingStore(w, func(_ *loadingStore, ctx context.Context) error {
-		cancel()
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	config := w.config
-	load(&config)
-	config.Grace = time.Hour
-	w.reports = map[string]Document{}
-	p, err := New(config)
-	require.NoError(t, err)
-	_, err = p.Run(ctx, w.documents())
-	assert.Equal(t, StopInterrupted, stopOf(t, err).Kind)
+	p := w.pipeline(func(c *pipeline.Config) { c.Grace = time.Hour }, w.hooked(
+		on("LoadCollection", func(ctx context.Context, _ call) error {
+			cancel()
+			<-ctx.Done()
+			return ctx.Err()
+		}), nil))
+	_, err := p.Run(ctx, w.documents())
+	assert.Equal(t, pipeline.StopInterrupted, stopOf(t, err).Kind)
 }

@@ -1,4 +1,4 @@
-package pipeline
+package pipeline_test
 
 import (
 	"context"
@@ -8,40 +8,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
-
-// originals lists the keys of all originals.
-func (w *world) originals() (keys []string) {
-	w.t.Helper()
-	listing, err := w.config.Objects.ListObjectsV2(w.t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("originals")})
-	require.NoError(w.t, err)
-	for _, object := range listing.Contents {
-		keys = append(keys, aws.ToString(object.Key))
-	}
-	return keys
-}
-
-func (w *world) pipeline(change ...func(*Config)) *Pipeline {
-	w.t.Helper()
-	config := w.config
-	for _, c := range change {
-		c(&config)
-	}
-	p, err := New(config)
-	require.NoError(w.t, err)
-	w.reports = map[string]Document{}
-	return p
-}
 
 func TestDelete(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
@@ -58,7 +33,7 @@ func TestDelete(t *testing.T) {
 	assert.Equal(t, 2, summary.Deleted)
 	assert.Equal(t, 1, summary.NotFound)
 	assert.Equal(t, 2, summary.Removed)
-	assert.Equal(t, NotFound, w.reports["docs/nowhere.txt"].Result)
+	assert.Equal(t, pipeline.NotFound, w.reports["docs/nowhere.txt"].Result)
 	w.requireComplete(28)
 	assert.Len(t, w.originals(), 28)
 	_, known, err := w.config.Journal.Document(t.Context(), "test", "docs/note003.txt")
@@ -80,7 +55,7 @@ func TestDeleteThatFailsGoesOnNextTime(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	summary, err := w.pipeline(func(c *Config) { c.Grace = -1 }).Delete(ctx, "docs/note003.txt")
+	summary, err := w.pipeline(func(c *pipeline.Config) { c.Grace = -1 }).Delete(ctx, "docs/note003.txt")
 	require.Error(t, err)
 	assert.Equal(t, 1, summary.Deferred)
 	totals, err := w.config.Journal.Totals(t.Context(), "test")
@@ -108,7 +83,7 @@ func TestPrune(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(w.dir, "docs", fmt.Sprintf("note%03d.txt", i))))
 	}
 	c := census()
-	var refused *PruneError
+	var refused *pipeline.PruneError
 	_, err := w.pipeline().Prune(t.Context(), c, 2)
 	require.ErrorAs(t, err, &refused)
 	w.requireComplete(30)
@@ -147,39 +122,6 @@ func TestPruneKeepsToItsRoot(t *testing.T) {
 	w.requireComplete(6)
 }
 
-// verified is a Verify with the faults by document.
-func (w *world) verified(repair bool) (Verification, map[string]Fault) {
-	w.t.Helper()
-	faults := map[string]Fault{}
-	v, err := w.pipeline().Verify(w.t.Context(), repair, func(f Fault) { faults[f.ID] = f })
-	require.NoError(w.t, err)
-	return v, faults
-}
-
-func (w *world) rowsOf(id string) (list []rows.Row) {
-	for _, row := range w.rows() {
-		if row.Source == id {
-			list = append(list, row)
-		}
-	}
-	return list
-}
-
-func (w *world) dropRow(id string) {
-	w.t.Helper()
-	require.NoError(w.t, w.store.DeleteByPks(w.t.Context(), "docs", "", entity.NewColumnVarChar(rows.Field.ID, []string{id})))
-}
-
-// addRow writes a row that no run would write now.
-func (w *world) addRow(row rows.Row) {
-	w.t.Helper()
-	row.Meta, row.Vector = []byte("{}"), make([]float32, 256)
-	row.Vector[0] = 1
-	row.Seal(row.Text)
-	_, err := w.store.Upsert(w.t.Context(), "docs", "", rows.Columns([]*rows.Row{&row}, 256)...)
-	require.NoError(w.t, err)
-}
-
 func TestVerify(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(300)
@@ -190,7 +132,7 @@ func TestVerify(t *testing.T) {
 	require.NoError(t, err)
 	ids := w.requireComplete(300)
 	v, faults = w.verified(false)
-	assert.Equal(t, Verification{Destination: "test", Documents: 300, Rows: 300}, v)
+	assert.Equal(t, pipeline.Verification{Destination: "test", Documents: 300, Rows: 300}, v)
 	assert.Empty(t, faults)
 	assert.True(t, v.Consistent())
 
@@ -198,11 +140,11 @@ func TestVerify(t *testing.T) {
 	w.addRow(rows.Row{Source: "docs/note008.txt", Policy: "of old", Text: "An old text."})
 	w.addRow(rows.Row{Source: "docs/stranger.txt", Policy: "p", Text: "Half a document."})
 	require.NoError(t, w.config.Journal.Forget(t.Context(), "test", "docs/note009.txt"))
-	want := map[string]Fault{
-		"docs/note007.txt":  {ID: "docs/note007.txt", Kind: FaultMissing, Rows: 1},
-		"docs/note008.txt":  {ID: "docs/note008.txt", Kind: FaultStale, Rows: 1},
-		"docs/stranger.txt": {ID: "docs/stranger.txt", Kind: FaultOrphaned, Rows: 1},
-		"docs/note009.txt":  {ID: "docs/note009.txt", Kind: FaultUnknown, Rows: 1},
+	want := map[string]pipeline.Fault{
+		"docs/note007.txt":  {ID: "docs/note007.txt", Kind: pipeline.FaultMissing, Rows: 1},
+		"docs/note008.txt":  {ID: "docs/note008.txt", Kind: pipeline.FaultStale, Rows: 1},
+		"docs/stranger.txt": {ID: "docs/stranger.txt", Kind: pipeline.FaultOrphaned, Rows: 1},
+		"docs/note009.txt":  {ID: "docs/note009.txt", Kind: pipeline.FaultUnknown, Rows: 1},
 	}
 	v, faults = w.verified(false)
 	assert.Equal(t, want, faults)
@@ -249,7 +191,7 @@ func TestRetryDeadLetters(t *testing.T) {
 	first, err := w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 1, first.DeadLetters)
-	retry, err := w.run(func(c *Config) { c.RetryDeadLetters = true })
+	retry, err := w.run(func(c *pipeline.Config) { c.RetryDeadLetters = true })
 	require.NoError(t, err)
 	assert.Equal(t, 1, retry.DeadLetters)
 	assert.Zero(t, retry.KnownDeadLetters)

@@ -1,4 +1,4 @@
-package pipeline
+package pipeline_test
 
 import (
 	"context"
@@ -10,11 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/milvus-io/milvus-sdk-go/v2/client"
-	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,23 +19,23 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/llm"
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
-	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // scribe answers as a chat model does. No two of its answers are alike, so that
 // a question that is asked again shows.
 type scribe struct {
 	mu     sync.Mutex
-	asked  map[string]int // by prompt, the canary left out
+	asked  map[string]int // by prompt, the check of the model left out
 	answer func(prompt string, n int) string
 }
 
 func (s *scribe) reply(r openai.ChatCompletionRequest) string {
 	prompt := r.Messages[len(r.Messages)-1].Content
-	if prompt == canaryText {
+	if !strings.HasPrefix(prompt, "<") { // the check of the model
 		return "It does."
 	}
 	s.mu.Lock()
@@ -73,35 +70,36 @@ func newScribe(t *testing.T) (*world, *scribe) {
 	t.Helper()
 	s := &scribe{asked: map[string]int{}}
 	w := newWorld(t, llmtest.Options{ReplyTo: s.reply})
-	w.config.Enrich = Enrichment{Client: w.chat(llm.Config{}), Model: "scribe", Title: true, Summary: true, Context: true}
+	w.config.Enrich = pipeline.Enrichment{Client: w.client(llm.Config{}), Model: "scribe", Title: true, Summary: true, Context: true}
 	return w, s
 }
 
-func (w *world) chat(c llm.Config) llm.ChatClient {
-	w.t.Helper()
-	c.BaseURL = w.model.URL
-	chat, err := llm.NewClient(c)
-	require.NoError(w.t, err)
-	return chat
+// enrichedMeta is what enrichment leaves in the metadata of a row.
+type enrichedMeta struct {
+	Title, Summary, Context string
+	Enrichment              struct{ Pending bool }
+}
+
+func readMeta(t testing.TB, encoded json.RawMessage) (meta enrichedMeta) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(encoded, &meta))
+	return meta
 }
 
 // metas are the metadata of a document's rows, in order.
-func (w *world) metas(source string) []enrichedMeta {
+func (w *world) metas(source string) (list []enrichedMeta) {
 	w.t.Helper()
-	list := w.rows()
-	slices.SortFunc(list, func(a, b rows.Row) int { return a.Ordinal - b.Ordinal })
-	var metas []enrichedMeta
-	for _, row := range list {
-		if row.Source == source {
-			metas = append(metas, readMeta(row.Meta))
-		}
+	for _, row := range w.rowsOf(source) {
+		list = append(list, readMeta(w.t, row.Meta))
 	}
-	return metas
+	return list
 }
 
-func plainly(c *Config) { c.Enrich = Enrichment{} }
+func plainly(c *pipeline.Config) { c.Enrich = pipeline.Enrichment{} }
 
-func within(tokens int) func(*Config) { return func(c *Config) { c.Enrich.Budget = tokens } }
+func within(tokens int) func(*pipeline.Config) {
+	return func(c *pipeline.Config) { c.Enrich.Budget = tokens }
+}
 
 const chatPath = "/v1/chat/completions"
 
@@ -134,20 +132,14 @@ func TestEnrichmentIsStoredAndFound(t *testing.T) {
 		assert.Regexp(t, `^Summary \d\.$`, meta.Summary)
 	}
 
-	answer, err := w.store.Query(t.Context(), "docs", nil, `source == "docs/note.txt"`,
-		[]string{rows.Field.Text, rows.Field.TextSHA}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
-	require.NoError(t, err)
-	list, err := rows.Read(answer)
-	require.NoError(t, err)
+	list := w.rowsOf("docs/note.txt")
 	assert.Equal(t, "The valve of the old pump was opened at noon.", list[0].Text, "the stored text is the document's")
 	assert.Equal(t, rows.TextHash(note[0].Context+"\n\n"+list[0].Text), list[0].TextSHA, "the context is embedded")
 
-	p, err := New(w.config)
-	require.NoError(t, err)
-	hits, err := p.Search(t.Context(), "old pump valve", SearchOptions{Limit: 1})
+	hits, err := w.pipeline().Search(t.Context(), "old pump valve", pipeline.SearchOptions{Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, hits, 1)
-	assert.Equal(t, note[0], readMeta(hits[0].Meta))
+	assert.Equal(t, note[0], readMeta(t, hits[0].Meta))
 
 	requests := w.model.Stats().Requests
 	again, err := w.run()
@@ -159,7 +151,7 @@ func TestEnrichmentIsStoredAndFound(t *testing.T) {
 func TestWithoutEnrichmentNothingIsAsked(t *testing.T) {
 	w, s := newScribe(t)
 	w.write("book.md", sections(2))
-	_, err := w.run(func(c *Config) { c.Enrich.Summary, c.Enrich.Context = false, false })
+	_, err := w.run(func(c *pipeline.Config) { c.Enrich.Summary, c.Enrich.Context = false, false })
 	require.NoError(t, err)
 	assert.Zero(t, s.total(t), "it has a title")
 	assert.Zero(t, w.model.Stats().ByPath[chatPath], "no question, no check of the chat model")
@@ -254,7 +246,7 @@ func TestRunWithoutEnrichmentUndoesNothing(t *testing.T) {
 func TestAnotherEnrichment(t *testing.T) {
 	w, s := newScribe(t)
 	w.corpus(3)
-	_, err := w.run(func(c *Config) { c.Enrich.Context = false })
+	_, err := w.run(func(c *pipeline.Config) { c.Enrich.Context = false })
 	require.NoError(t, err)
 	require.Equal(t, 3, s.total(t))
 	more, err := w.run()
@@ -263,7 +255,7 @@ func TestAnotherEnrichment(t *testing.T) {
 	assert.Equal(t, 6, s.total(t), "the contexts alone")
 	w.requireComplete(3)
 
-	other, err := w.run(func(c *Config) { c.Enrich.Model = "other" })
+	other, err := w.run(func(c *pipeline.Config) { c.Enrich.Model = "other" })
 	require.NoError(t, err)
 	assert.Equal(t, 3, other.Ingested)
 	s.mu.Lock()
@@ -317,7 +309,7 @@ func TestBudget(t *testing.T) {
 	}
 	assert.Equal(t, 40+40+1+300, s.total(t))
 	for _, row := range w.rows() {
-		meta := readMeta(row.Meta)
+		meta := readMeta(t, row.Meta)
 		assert.NotEmpty(t, meta.Summary, row.Source)
 		assert.NotEmpty(t, meta.Context, row.Source)
 		assert.False(t, meta.Enrichment.Pending)
@@ -338,7 +330,7 @@ func TestAnotherModelWithoutBudgetUndoesNothing(t *testing.T) {
 	_, err := w.run()
 	require.NoError(t, err)
 	ids, asked := w.requireComplete(21), s.total(t)
-	other := func(c *Config) { c.Enrich.Model, c.Enrich.Budget = "other", 1 }
+	other := func(c *pipeline.Config) { c.Enrich.Model, c.Enrich.Budget = "other", 1 }
 	for range 2 {
 		summary, err := w.run(other)
 		require.NoError(t, err)
@@ -365,7 +357,12 @@ func TestAnswersThatCannotBeReadBack(t *testing.T) {
 	require.NoError(t, err)
 	asked := s.total(t)
 	w.loseJournal()
-	_, err = w.run(func(c *Config) { c.Vectors = &unreadable{Store: w.store} })
+	_, err = w.run(w.hooked(on("Query", func(_ context.Context, c call) error {
+		if slices.Contains(c.fields, rows.Field.Meta) {
+			return status.Error(codes.Unavailable, "gone")
+		}
+		return nil
+	}), nil))
 	require.Error(t, err)
 	assert.Equal(t, asked, s.total(t))
 	_, err = w.run()
@@ -373,34 +370,17 @@ func TestAnswersThatCannotBeReadBack(t *testing.T) {
 	assert.Equal(t, asked, s.total(t))
 }
 
-// unreadable is a vector store that does not give the metadata of rows.
-type unreadable struct{ vectorstore.Store }
-
-func (u *unreadable) Query(ctx context.Context, collection string, partitions []string, expr string, fields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
-	if slices.Contains(fields, rows.Field.Meta) {
-		return nil, status.Error(codes.Unavailable, "gone")
-	}
-	return u.Store.Query(ctx, collection, partitions, expr, fields, opts...)
-}
-
-func TestMetadataOfTheUser(t *testing.T) {
-	assert.Equal(t, enrichedMeta{Context: "c"}, readMeta(json.RawMessage(`{"summary":3,"TITLE":"x","context":"c","enrichment":"mine"}`)))
-	assert.Equal(t, enrichedMeta{}, readMeta(nil))
-}
-
 // A process is killed when documents are enriched and their plain rows not
 // deleted yet; the run after it, which enriches nothing, mends them.
 func TestKilledBetweenPlainAndEnriched(t *testing.T) {
-	for calls := range int64(3) {
+	for calls := range 3 {
 		w, _ := newScribe(t)
 		for i := range 10 {
 			w.write(fmt.Sprintf("book%d.md", i), fmt.Sprintf("# Book %d\n\n", i)+sections(3))
 		}
 		_, err := w.run(plainly)
 		require.NoError(t, err)
-		dying := &crashing{Store: w.store}
-		dying.left.Store(calls)
-		_, err = w.run(func(c *Config) { c.Vectors = dying })
+		_, err = w.run(w.dies(calls))
 		require.Error(t, err)
 		_, err = w.run(plainly)
 		require.NoError(t, err)
@@ -432,41 +412,6 @@ func TestPendingSurvivesALostJournal(t *testing.T) {
 	w.requireComplete(1)
 }
 
-func TestBudgetCountsWhatTheServerDoesNot(t *testing.T) {
-	q := &question{prompt: strings.Repeat("word ", 100), tokens: 50}
-	says := func(usage openai.Usage) int {
-		return spentOn(q, openai.ChatCompletionResponse{
-			Choices: []openai.ChatCompletionChoice{{Message: openai.ChatCompletionMessage{Content: "some words"}}}, Usage: usage,
-		})
-	}
-	assert.Equal(t, 7, says(openai.Usage{PromptTokens: 3, CompletionTokens: 4}))
-	for _, usage := range []openai.Usage{{}, {PromptTokens: -5}} {
-		assert.Greater(t, says(usage), 100)
-		assert.Less(t, says(usage), 300)
-	}
-	assert.Equal(t, 1<<30, says(openai.Usage{TotalTokens: 1 << 62}))
-}
-
-func TestBudgetWaitsForWhatMayCostLess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(100)
-		require.True(t, b.take(80))
-		got := make(chan bool)
-		go func() { got <- b.take(30) }()
-		synctest.Wait()
-		b.settle(80, 50)
-		assert.True(t, <-got)
-		go func() { got <- b.take(30) }()
-		synctest.Wait()
-		b.settle(30, 30)
-		assert.False(t, <-got, "80 are spent")
-		assert.True(t, b.spentUp())
-		assert.False(t, b.take(1), "spent is spent")
-		assert.Equal(t, 80, b.total())
-		assert.True(t, newBudget(0).take(1<<40))
-	})
-}
-
 // The chat model fails in the middle: five doomed calls, and the next run pays
 // for nothing twice.
 func TestChatFailsInTheMiddle(t *testing.T) {
@@ -481,7 +426,7 @@ func TestChatFailsInTheMiddle(t *testing.T) {
 			began := time.Now()
 			summary, err := w.run()
 			stop := stopOf(t, err)
-			assert.Equal(t, StopDeferred, stop.Kind)
+			assert.Equal(t, pipeline.StopDeferred, stop.Kind)
 			assert.Equal(t, "llm", stop.Upstream)
 			assert.WithinRange(t, stop.RetryAt, began.Add(time.Minute), time.Now().Add(time.Minute))
 			assert.LessOrEqual(t, w.model.Stats().Requests-11, 5)
@@ -501,9 +446,9 @@ func TestChatFailsInTheMiddle(t *testing.T) {
 }
 
 func TestChatModelIsCheckedBeforeTheFirstQuestion(t *testing.T) {
-	for status, want := range map[int]StopKind{
-		http.StatusUnauthorized: StopDenied, http.StatusNotFound: StopConfiguration,
-		http.StatusBadRequest: StopConfiguration, http.StatusInternalServerError: StopDeferred,
+	for status, want := range map[int]pipeline.StopKind{
+		http.StatusUnauthorized: pipeline.StopDenied, http.StatusNotFound: pipeline.StopConfiguration,
+		http.StatusBadRequest: pipeline.StopConfiguration, http.StatusInternalServerError: pipeline.StopDeferred,
 	} {
 		w, s := newScribe(t)
 		w.corpus(20)
@@ -536,7 +481,7 @@ func TestChatRateLimit(t *testing.T) {
 	began := time.Now()
 	_, err = w.run()
 	stop := stopOf(t, err)
-	assert.Equal(t, StopDeferred, stop.Kind)
+	assert.Equal(t, pipeline.StopDeferred, stop.Kind)
 	assert.WithinRange(t, stop.RetryAt, began.Add(time.Hour), time.Now().Add(time.Hour))
 }
 
@@ -578,14 +523,14 @@ func TestFlakyChatModel(t *testing.T) {
 	w.model.Script(rules...)
 	_, err := w.run()
 	if err != nil {
-		require.Equal(t, StopDeferred, stopOf(t, err).Kind)
+		require.Equal(t, pipeline.StopDeferred, stopOf(t, err).Kind)
 	}
 	w.model.Script()
 	_, err = w.run()
 	require.NoError(t, err)
 	w.requireComplete(40)
 	for _, row := range w.rows() {
-		meta := readMeta(row.Meta)
+		meta := readMeta(t, row.Meta)
 		assert.NotEmpty(t, meta.Title, row.Source)
 		assert.NotEmpty(t, meta.Context, row.Source)
 	}
@@ -594,7 +539,7 @@ func TestFlakyChatModel(t *testing.T) {
 // A text that only takes too long is asked about again by the next run.
 func TestChatIsSlowOnOneText(t *testing.T) {
 	w, _ := newScribe(t)
-	w.config.Enrich.Client = w.chat(llm.Config{Timeout: 100 * time.Millisecond})
+	w.config.Enrich.Client = w.client(llm.Config{Timeout: 100 * time.Millisecond})
 	w.corpus(3)
 	w.write("slow.txt", "This one holds arsenic in it.")
 	w.model.Script(llmtest.Rule{Path: chatPath, Text: "arsenic", Fault: llmtest.Hang()})
@@ -641,9 +586,7 @@ func TestGarbageAnswers(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 1, summary.Ingested)
 			assert.Equal(t, row.useless, summary.Unanswered)
-			got := w.metas("docs/a.txt")[0]
-			got.Enrichment = receipt{}
-			assert.Equal(t, row.want, got)
+			assert.Equal(t, row.want, w.metas("docs/a.txt")[0])
 			w.requireComplete(1)
 
 			require.NoError(t, w.config.Journal.Forget(t.Context(), "test", "docs/a.txt"))
@@ -715,11 +658,8 @@ func TestInterruptKeepsAnswers(t *testing.T) {
 		}
 		return fmt.Sprintf("Answer %d", n)
 	}
-	p, err := New(w.config)
-	require.NoError(t, err)
-	w.reports = map[string]Document{}
-	_, err = p.Run(ctx, w.documents())
-	assert.Equal(t, StopInterrupted, stopOf(t, err).Kind)
+	_, err := w.pipeline().Run(ctx, w.documents())
+	assert.Equal(t, pipeline.StopInterrupted, stopOf(t, err).Kind)
 	_, err = w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 80, s.total(t))
@@ -728,61 +668,22 @@ func TestInterruptKeepsAnswers(t *testing.T) {
 
 func TestEnrichmentConfig(t *testing.T) {
 	w, _ := newScribe(t)
-	for field, change := range map[string]func(*Config){
-		"Enrich.Client": func(c *Config) { c.Enrich.Client = nil },
-		"Enrich.Model":  func(c *Config) { c.Enrich.Model = "" },
-		"Enrich.Budget": func(c *Config) { c.Enrich.Budget = -1 },
-		"Meta":          func(c *Config) { c.Meta = map[string]string{"summary": "mine"} },
+	for field, change := range map[string]func(*pipeline.Config){
+		"Enrich.Client": func(c *pipeline.Config) { c.Enrich.Client = nil },
+		"Enrich.Model":  func(c *pipeline.Config) { c.Enrich.Model = "" },
+		"Enrich.Budget": func(c *pipeline.Config) { c.Enrich.Budget = -1 },
+		"Meta":          func(c *pipeline.Config) { c.Meta = map[string]string{"summary": "mine"} },
 	} {
 		config := w.config
 		change(&config)
-		_, err := New(config)
-		var wrong *ConfigError
+		_, err := pipeline.New(config)
+		var wrong *pipeline.ConfigError
 		require.ErrorAs(t, err, &wrong)
 		assert.Equal(t, field, wrong.Field)
-		config.Enrich = Enrichment{}
-		_, err = New(config)
+		config.Enrich = pipeline.Enrichment{}
+		_, err = pipeline.New(config)
 		assert.NoError(t, err, "without enrichment it is nobody's business")
 	}
-}
-
-func TestChatRequestForModelsThatThink(t *testing.T) {
-	usual := chatRequest("gpt-4o-mini", "p", 100)
-	assert.Zero(t, usual.MaxCompletionTokens)
-	assert.Positive(t, usual.Temperature)
-	thinks := chatRequest("o3-mini", "p", 100)
-	assert.Equal(t, 800, thinks.MaxCompletionTokens)
-	assert.NoError(t, openai.NewReasoningValidator().Validate(thinks))
-	q := &question{prompt: "p", tokens: 100}
-	assert.Equal(t, 700, q.estimate("o3-mini")-q.estimate("gpt-4o-mini"))
-}
-
-func TestQuestionsAreBounded(t *testing.T) {
-	w, _ := newScribe(t)
-	p, err := New(w.config)
-	require.NoError(t, err)
-	r := newRun(t.Context(), p)
-	defer r.cancel(nil)
-	d := newDocument("docs/huge.jsonl", "")
-	d.more = newEnriched()
-	d.more.head = strings.Repeat("é", aboutBytes/2)
-	row := &pending{before: strings.Repeat("b", beforeBytes), after: strings.Repeat("a", afterBytes)}
-	row.Text, row.Heading = strings.Repeat("t", 8192), strings.Repeat("h", 2048)
-	assert.Less(t, len(r.enrich.aboutChunk(d, row).prompt), placeBytes+beforeBytes+afterBytes+8192+2048+500)
-	about := r.enrich.aboutDocument(d)
-	assert.Less(t, len(about.prompt), aboutBytes+500)
-	last := &pending{}
-	last.Ordinal = contextChunks
-	assert.Empty(t, r.enrich.questions([]*part{{doc: d, rows: []*pending{last}}}), "the first chunks alone")
-}
-
-func TestFrontAndBackKeepRunes(t *testing.T) {
-	for limit := range 8 {
-		assert.Equal(t, strings.Repeat("é", limit/2), front("ééé", min(limit, 6)))
-		assert.Equal(t, strings.Repeat("é", min(limit, 6)/2), back("ééé", limit))
-	}
-	assert.Equal(t, "", sentence("\xff\x00", 10))
-	assert.Equal(t, "one", sentence(`"one two"`, 6))
 }
 
 // A breaker that is open from the start: nothing is asked.
@@ -793,8 +694,7 @@ func TestChatUnderAnOpenBreaker(t *testing.T) {
 	require.NoError(t, err)
 	w.write("new.txt", "A new note.")
 	asked := s.total(t)
-	p, err := New(w.config)
-	require.NoError(t, err)
+	p := w.pipeline()
 	w.config.LLMGuard.Breaker.ForceOpen("test")
 	_, err = p.Run(t.Context(), w.documents())
 	stop := stopOf(t, err)

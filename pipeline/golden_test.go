@@ -2,8 +2,6 @@ package pipeline_test
 
 import (
 	"bytes"
-	"cmp"
-	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -12,7 +10,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,24 +19,16 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/milvus-io/milvus-sdk-go/v2/client"
-	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/llm/staticmodel"
-	"github.com/penstock-go/penstock/objectstore"
-	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline"
-	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
-	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
-	"github.com/penstock-go/penstock/vectorstore"
-	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
 
 var update = flag.Bool("update", false, "write what is in testdata/golden")
@@ -62,23 +52,9 @@ var goldenIDs = map[string]string{
 	"broken.json":                                       "broken.json",
 }
 
-// goldenBook is a document of more rows than go into one part.
-func goldenBook() []byte {
-	var text bytes.Buffer
-	for i := range 300 {
-		fmt.Fprintf(&text, "# Chapter %d\n\nChapter %d tells of pump %d, which ran for %d hours.\n\n", i, i, i*3, i*17)
-	}
-	return text.Bytes()
-}
-
-// bytesContent is the content of a document in memory.
-type bytesContent struct{ *bytes.Reader }
-
-func (bytesContent) Close() error { return nil }
-
 func goldenDocuments(t *testing.T) iter.Seq2[source.Item, error] {
 	t.Helper()
-	contents := map[string][]byte{"book.md": goldenBook(), "empty.txt": nil}
+	contents := map[string][]byte{"book.md": []byte(sections(300)), "empty.txt": nil}
 	for id, name := range goldenIDs {
 		content, err := goldenCorpus.ReadFile("testdata/golden/corpus/" + name)
 		require.NoError(t, err)
@@ -86,8 +62,7 @@ func goldenDocuments(t *testing.T) iter.Seq2[source.Item, error] {
 	}
 	return func(yield func(source.Item, error) bool) {
 		for id, content := range contents {
-			open := func(context.Context) (source.Content, error) { return bytesContent{bytes.NewReader(content)}, nil }
-			if !yield(source.Item{ID: id, Size: int64(len(content)), Open: open}, nil) {
+			if !yield(opened(id, memory{bytes.NewReader(content)}), nil) {
 				return
 			}
 		}
@@ -116,9 +91,9 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGolden(t)
+			g := &golden{world: newStillWorld(t), model: staticmodel.New()}
 			change(t, &g.config)
-			g.run()
+			g.run(t)
 			file := filepath.Join("testdata", "golden", name+".txt")
 			if *update {
 				require.NoError(t, os.WriteFile(file, g.text.Bytes(), 0o644))
@@ -145,62 +120,33 @@ func goldenReply(r openai.ChatCompletionRequest) string {
 	return "Context " + said + "."
 }
 
-// golden is a run of the golden corpus and what it left.
+// golden is a world in which the golden corpus is ingested, and what is written
+// down of it.
 type golden struct {
-	t       *testing.T
-	config  pipeline.Config
-	objects *filestore.Store
-	store   *sqlitestore.Store
-	model   *staticmodel.Model
-	reports []pipeline.Document
-	text    bytes.Buffer
-}
+	*world
 
-func newGolden(t *testing.T) *golden {
-	t.Helper()
-	g := &golden{t: t, model: staticmodel.New()}
-	var err error
-	g.objects, err = filestore.Open(filepath.Join(t.TempDir(), "objects"))
-	require.NoError(t, err)
-	g.store, err = sqlitestore.Open(filepath.Join(t.TempDir(), "vectors.db"))
-	require.NoError(t, err)
-	books, err := journal.Open(t.Context(), t.TempDir())
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		assert.NoError(t, books.Close())
-		assert.NoError(t, g.store.Close())
-		assert.NoError(t, g.objects.Close())
-	})
-	quiet := resilience.Config{Logger: slog.New(slog.DiscardHandler)}
-	g.config = pipeline.Config{
-		Objects: g.objects, Bucket: "originals", CreateBucket: true, Vectors: g.store, Collection: "docs",
-		Embeddings: g.model, Model: staticmodel.Name, Journal: books, Destination: "golden",
-		ObjectGuard: objectstore.Guard{Breaker: resilience.MustNew("s3", quiet)},
-		VectorGuard: vectorstore.Guard{Breaker: resilience.MustNew("milvus", quiet)},
-		LLMGuard:    llm.Guard{Breaker: resilience.MustNew("llm", quiet)},
-		Logger:      quiet.Logger, Report: func(d pipeline.Document) { g.reports = append(g.reports, d) },
-	}
-	return g
+	model *staticmodel.Model
+	text  bytes.Buffer
 }
 
 // run ingests the corpus twice, the second time with nothing to do, and writes
 // down what is in the stores.
-func (g *golden) run() {
-	p, err := pipeline.New(g.config)
-	require.NoError(g.t, err)
-	_, err = p.Run(g.t.Context(), goldenDocuments(g.t))
-	require.NoError(g.t, err)
+func (g *golden) run(t *testing.T) {
+	t.Helper()
+	p := g.pipeline()
+	_, err := p.Run(t.Context(), goldenDocuments(t))
+	require.NoError(t, err)
 	g.writeReports()
-	again, err := p.Run(g.t.Context(), goldenDocuments(g.t))
-	require.NoError(g.t, err)
-	assert.Equal(g.t, again.Documents, again.Unchanged+again.KnownDeadLetters)
+	again, err := p.Run(t.Context(), goldenDocuments(t))
+	require.NoError(t, err)
+	assert.Equal(t, again.Documents, again.Unchanged+again.KnownDeadLetters)
 	g.writeObjects()
 	g.writeRows()
 }
 
 func (g *golden) writeReports() {
-	slices.SortFunc(g.reports, func(a, b pipeline.Document) int { return strings.Compare(a.ID, b.ID) })
-	for _, d := range g.reports {
+	for _, id := range slices.Sorted(maps.Keys(g.reports)) {
+		d := g.reports[id]
 		fmt.Fprintf(&g.text, "document %q %s", d.ID, d.Result)
 		if d.Result == pipeline.Ingested {
 			fmt.Fprintf(&g.text, " %d chunks %d tokens\n", d.Chunks, d.Tokens)
@@ -211,34 +157,22 @@ func (g *golden) writeReports() {
 }
 
 func (g *golden) writeObjects() {
-	listing, err := g.objects.ListObjectsV2(g.t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("originals")})
-	require.NoError(g.t, err)
-	require.False(g.t, aws.ToBool(listing.IsTruncated))
-	for _, object := range listing.Contents {
-		found, err := g.objects.GetObject(g.t.Context(), &s3.GetObjectInput{Bucket: aws.String("originals"), Key: object.Key})
+	for _, key := range g.originals() {
+		in := &s3.GetObjectInput{Bucket: aws.String("originals"), Key: aws.String(key)}
+		found, err := g.objects.GetObject(g.t.Context(), in)
 		require.NoError(g.t, err)
 		content, err := io.ReadAll(found.Body)
 		require.NoError(g.t, err)
 		require.NoError(g.t, found.Body.Close())
-		fmt.Fprintf(&g.text, "object %s %d bytes %s", *object.Key, len(content), short(string(content)))
+		fmt.Fprintf(&g.text, "object %s %d bytes %s", key, len(content), short(string(content)))
 		fmt.Fprintf(&g.text, " %s\n", asJSON(g.t, found.Metadata))
 	}
 }
 
 // writeRows writes a line for each row, with hashes cut to 64 bits.
 func (g *golden) writeRows() {
-	answer, err := g.store.Query(g.t.Context(), "docs", nil, `id != ""`, []string{
-		rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA,
-		rows.Field.Policy, rows.Field.TextSHA, rows.Field.Heading, rows.Field.Text, rows.Field.Meta, rows.Field.Vector,
-	}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
-	require.NoError(g.t, err)
-	list, err := rows.Read(answer)
-	require.NoError(g.t, err)
-	slices.SortFunc(list, func(a, b rows.Row) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Ordinal, b.Ordinal), cmp.Compare(a.ID, b.ID))
-	})
 	before := ""
-	for _, row := range list {
+	for _, row := range g.rows() {
 		if row.Source != before {
 			fmt.Fprintf(&g.text, "rows of %q %s\n", row.Source, row.Doc)
 			before = row.Source
@@ -271,7 +205,7 @@ func (g *golden) checkVector(row rows.Row) {
 	require.InDeltaSlice(g.t, vector, row.Vector, 1e-6)
 }
 
-func asJSON(t *testing.T, v any) string {
+func asJSON(t testing.TB, v any) string {
 	t.Helper()
 	encoded, err := json.Marshal(v)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package pipeline
+package pipeline_test
 
 import (
 	"context"
@@ -17,28 +17,22 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// lyingStore is a vector store that takes rows and loses some of them, or that
-// fails from a certain call on.
+// lyingStore is a vector store that takes rows and loses some of them, or does
+// not show them.
 type lyingStore struct {
 	vectorstore.Store
 
-	loses      bool // the last row of each upsert
-	partial    bool // answers of a query lack their last row
-	failsAfter int64
-	calls      atomic.Int64
-	doomed     atomic.Int64
+	loses   bool // the last row of each upsert
+	partial bool // answers of a query lack their last row
 }
 
 func (s *lyingStore) Upsert(ctx context.Context, collection, partition string, columns ...entity.Column) (entity.Column, error) {
-	if n := s.calls.Add(1); s.failsAfter > 0 && n > s.failsAfter {
-		s.doomed.Add(1)
-		return nil, status.Error(codes.Unavailable, "gone")
-	}
 	ids, err := s.Store.Upsert(ctx, collection, partition, columns...)
 	if err == nil && s.loses {
 		key, _ := ids.GetAsString(ids.Len() - 1)
@@ -49,10 +43,6 @@ func (s *lyingStore) Upsert(ctx context.Context, collection, partition string, c
 
 func (s *lyingStore) Query(ctx context.Context, collection string, partitions []string, expr string, fields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
 	answer, err := s.Store.Query(ctx, collection, partitions, expr, fields, opts...)
-	if s.failsAfter > 0 && s.calls.Load() > s.failsAfter { // it is away, and answers nothing
-		s.doomed.Add(1)
-		return nil, status.Error(codes.Unavailable, "gone")
-	}
 	if err != nil || !s.partial || answer.Len() == 0 {
 		return answer, err
 	}
@@ -71,9 +61,9 @@ func TestVectorStoreLies(t *testing.T) {
 			w := newWorld(t, llmtest.Options{})
 			w.corpus(200)
 			lie.Store = w.store
-			summary, err := w.run(func(c *Config) { c.Vectors = lie })
+			summary, err := w.run(func(c *pipeline.Config) { c.Vectors = lie })
 			stop := stopOf(t, err)
-			assert.Equal(t, StopDeferred, stop.Kind)
+			assert.Equal(t, pipeline.StopDeferred, stop.Kind)
 			assert.False(t, stop.RetryAt.IsZero())
 			assert.Positive(t, summary.Deferred)
 			assert.Zero(t, summary.DeadLetters)
@@ -91,12 +81,21 @@ func TestVectorStoreLies(t *testing.T) {
 func TestVectorStoreFailsInTheMiddle(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(1500)
-	store := &lyingStore{Store: w.store, failsAfter: 4}
-	_, err := w.run(func(c *Config) { c.Vectors = store })
+	var upserts, doomed atomic.Int64
+	_, err := w.run(w.hooked(func(_ context.Context, c call) error {
+		if c.method == "Upsert" {
+			upserts.Add(1)
+		}
+		if upserts.Load() > 4 {
+			doomed.Add(1)
+			return status.Error(codes.Unavailable, "gone")
+		}
+		return nil
+	}, nil))
 	stop := stopOf(t, err)
-	assert.Equal(t, StopDeferred, stop.Kind)
+	assert.Equal(t, pipeline.StopDeferred, stop.Kind)
 	assert.Equal(t, "milvus", stop.Upstream)
-	assert.LessOrEqual(t, store.doomed.Load(), int64(5))
+	assert.LessOrEqual(t, doomed.Load(), int64(5))
 	_, err = w.run()
 	require.NoError(t, err)
 	w.requireComplete(1500)
@@ -104,7 +103,7 @@ func TestVectorStoreFailsInTheMiddle(t *testing.T) {
 
 // failingObjects fails from a certain put on.
 type failingObjects struct {
-	ObjectStore
+	pipeline.ObjectStore
 
 	good int64
 	puts atomic.Int64
@@ -138,9 +137,9 @@ func TestObjectStoreFailsInTheMiddle(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(600)
 	objects := &failingObjects{ObjectStore: w.config.Objects, good: 250}
-	summary, err := w.run(func(c *Config) { c.Objects = objects })
+	summary, err := w.run(func(c *pipeline.Config) { c.Objects = objects })
 	stop := stopOf(t, err)
-	assert.Equal(t, StopDeferred, stop.Kind)
+	assert.Equal(t, pipeline.StopDeferred, stop.Kind)
 	assert.Equal(t, "s3", stop.Upstream)
 	assert.LessOrEqual(t, objects.longest, 5)
 	assert.Zero(t, summary.DeadLetters)

@@ -1,17 +1,15 @@
-package pipeline
+package pipeline_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
@@ -19,136 +17,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/llm"
-	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/metrics"
-	"github.com/penstock-go/penstock/objectstore"
-	"github.com/penstock-go/penstock/objectstore/filestore"
-	"github.com/penstock-go/penstock/pipeline/journal"
-	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
-	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
-	"github.com/penstock-go/penstock/vectorstore"
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
-
-// world is a pipeline over embedded stores and a model server that fails on
-// command, with breakers of its own.
-type world struct {
-	t       *testing.T
-	dir     string
-	model   *llmtest.Server
-	store   *sqlitestore.Store
-	config  Config
-	mu      sync.Mutex
-	reports map[string]Document // of the last run
-}
-
-func newWorld(t *testing.T, options llmtest.Options) *world {
-	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), model: llmtest.NewServer(t, options)}
-	objects, err := filestore.Open(filepath.Join(w.dir, "objects"))
-	require.NoError(t, err)
-	w.store, err = sqlitestore.Open(filepath.Join(w.dir, "vectors.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, w.store.Close()); assert.NoError(t, objects.Close()) })
-	j, err := journal.Open(t.Context(), filepath.Join(w.dir, "journal"))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, w.config.Journal.Close()) })
-	embeddings, err := llm.NewClient(llm.Config{BaseURL: w.model.URL})
-	require.NoError(t, err)
-	quiet := resilience.Config{Logger: slog.New(slog.DiscardHandler)}
-	w.config = Config{
-		Objects: objects, Bucket: "originals", CreateBucket: true, Vectors: w.store, Collection: "docs",
-		Embeddings: embeddings, Model: staticmodel.Name, KeepVectors: true,
-		ObjectGuard: objectstore.Guard{Breaker: resilience.MustNew("s3", quiet)},
-		VectorGuard: vectorstore.Guard{Breaker: resilience.MustNew("milvus", quiet)},
-		LLMGuard:    llm.Guard{Breaker: resilience.MustNew("llm", quiet)},
-		Journal:     j, Destination: "test", Logger: slog.New(slog.DiscardHandler),
-	}
-	w.config.Report = func(d Document) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.reports[d.ID] = d
-	}
-	return w
-}
-
-// write lays a document; its id is docs/ and the name.
-func (w *world) write(name, content string) {
-	w.t.Helper()
-	require.NoError(w.t, os.MkdirAll(filepath.Join(w.dir, "docs"), 0o755))
-	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, "docs", name), []byte(content), 0o644))
-}
-
-// corpus lays n documents of one chunk.
-func (w *world) corpus(n int) {
-	for i := range n {
-		w.write(fmt.Sprintf("note%03d.txt", i), fmt.Sprintf("Note %d says that valve %d was opened.", i, i*13))
-	}
-}
-
-func (w *world) documents() iter.Seq2[source.Item, error] {
-	in, err := source.Files([]string{filepath.Join(w.dir, "docs")}, source.Options{})
-	require.NoError(w.t, err)
-	return in.All(w.t.Context())
-}
-
-// run is one run of a fresh pipeline, as of another process: with fresh
-// breakers.
-func (w *world) run(change ...func(*Config)) (Summary, error) {
-	w.t.Helper()
-	config := w.config
-	for _, c := range change {
-		c(&config)
-	}
-	for _, b := range []*resilience.Breaker{config.ObjectGuard.Breaker, config.VectorGuard.Breaker, config.LLMGuard.Breaker} {
-		b.Reset()
-	}
-	p, err := New(config)
-	require.NoError(w.t, err)
-	w.reports = map[string]Document{}
-	return p.Run(w.t.Context(), w.documents())
-}
-
-// rows reads what is stored.
-func (w *world) rows() []rows.Row {
-	w.t.Helper()
-	answer, err := w.store.Query(w.t.Context(), "docs", nil, `id != ""`,
-		[]string{rows.Field.ID, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Text, rows.Field.Meta},
-		client.WithSearchQueryConsistencyLevel(entity.ClStrong))
-	require.NoError(w.t, err)
-	list, err := rows.Read(answer)
-	require.NoError(w.t, err)
-	return list
-}
-
-// requireComplete checks that each stored document is whole and there once.
-func (w *world) requireComplete(documents int) []string {
-	w.t.Helper()
-	count, marks, ids := map[string]int{}, map[string]int{}, []string{}
-	for _, row := range w.rows() {
-		ids = append(ids, row.ID)
-		count[row.Source]++
-		if row.IsMark() {
-			require.NotContains(w.t, marks, row.Source)
-			marks[row.Source] = row.Chunks
-		}
-	}
-	require.Equal(w.t, marks, count)
-	require.Len(w.t, count, documents)
-	slices.Sort(ids)
-	return ids
-}
-
-func stopOf(t *testing.T, err error) *StopError {
-	t.Helper()
-	var stop *StopError
-	require.ErrorAs(t, err, &stop)
-	return stop
-}
 
 func TestIngestAndAgain(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
@@ -188,9 +63,9 @@ func TestMetricsTellOfARun(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	counted, err := metrics.NewPipeline(registry)
 	require.NoError(t, err)
-	_, err = w.run(func(c *Config) { c.Metrics = counted })
+	_, err = w.run(func(c *pipeline.Config) { c.Metrics = counted })
 	require.NoError(t, err)
-	_, err = w.run(func(c *Config) { c.Metrics = counted })
+	_, err = w.run(func(c *pipeline.Config) { c.Metrics = counted })
 	require.NoError(t, err)
 	values := map[string]float64{}
 	families, err := registry.Gather()
@@ -243,16 +118,6 @@ func TestLostJournal(t *testing.T) {
 	w.requireComplete(20)
 }
 
-func (w *world) loseJournal() {
-	w.t.Helper()
-	require.NoError(w.t, w.config.Journal.Close())
-	folder := filepath.Join(w.dir, "journal")
-	require.NoError(w.t, os.RemoveAll(folder))
-	j, err := journal.Open(w.t.Context(), folder)
-	require.NoError(w.t, err)
-	w.config.Journal = j
-}
-
 func TestEqualTextsAreEmbeddedOnce(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	for i := range 100 {
@@ -291,7 +156,7 @@ func TestDryRun(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(5)
 	w.write("empty.txt", "")
-	plan, err := w.run(func(c *Config) { c.DryRun = true })
+	plan, err := w.run(func(c *pipeline.Config) { c.DryRun = true })
 	require.NoError(t, err)
 	assert.Equal(t, 5, plan.WouldIngest)
 	assert.Equal(t, 1, plan.DeadLetters)
@@ -308,7 +173,7 @@ func TestDryRun(t *testing.T) {
 func TestMetaIsKept(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.write("a.md", "# Title\n\nA text.\n")
-	_, err := w.run(func(c *Config) { c.Meta = map[string]string{"team": "search"} })
+	_, err := w.run(func(c *pipeline.Config) { c.Meta = map[string]string{"team": "search"} })
 	require.NoError(t, err)
 	list := w.rows()
 	require.Len(t, list, 1)
@@ -319,9 +184,7 @@ func TestInterrupt(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(500)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	p, err := New(w.config)
-	require.NoError(t, err)
-	w.reports = map[string]Document{}
+	p := w.pipeline()
 	cause := errors.New("enough")
 	documents := func(yield func(source.Item, error) bool) {
 		n := 0
@@ -336,7 +199,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	summary, err := p.Run(ctx, documents)
 	stop := stopOf(t, err)
-	assert.Equal(t, StopInterrupted, stop.Kind)
+	assert.Equal(t, pipeline.StopInterrupted, stop.Kind)
 	require.ErrorIs(t, err, cause)
 	assert.Less(t, summary.Documents, 500)
 	rest, err := w.run()
@@ -348,40 +211,40 @@ func TestInterrupt(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	good := newWorld(t, llmtest.Options{}).config
-	for field, spoil := range map[string]func(*Config){
-		"Vectors":     func(c *Config) { c.Vectors = nil },
-		"Collection":  func(c *Config) { c.Collection = "" },
-		"Embeddings":  func(c *Config) { c.Embeddings = nil },
-		"Model":       func(c *Config) { c.Model = "" },
-		"Destination": func(c *Config) { c.Destination = "" },
-		"Dimensions":  func(c *Config) { c.Dimensions = -1 },
-		"Concurrency": func(c *Config) { c.Concurrency = -1 },
-		"Batch.Items": func(c *Config) { c.Batch.Items = -1 },
-		"Meta":        func(c *Config) { c.Meta = map[string]string{"page": "1"} },
-		"Chunks":      func(c *Config) { c.Chunks.Tokens = 10; c.Chunks.Overlap = 10 },
+	for field, spoil := range map[string]func(*pipeline.Config){
+		"Vectors":     func(c *pipeline.Config) { c.Vectors = nil },
+		"Collection":  func(c *pipeline.Config) { c.Collection = "" },
+		"Embeddings":  func(c *pipeline.Config) { c.Embeddings = nil },
+		"Model":       func(c *pipeline.Config) { c.Model = "" },
+		"Destination": func(c *pipeline.Config) { c.Destination = "" },
+		"Dimensions":  func(c *pipeline.Config) { c.Dimensions = -1 },
+		"Concurrency": func(c *pipeline.Config) { c.Concurrency = -1 },
+		"Batch.Items": func(c *pipeline.Config) { c.Batch.Items = -1 },
+		"Meta":        func(c *pipeline.Config) { c.Meta = map[string]string{"page": "1"} },
+		"Chunks":      func(c *pipeline.Config) { c.Chunks.Tokens = 10; c.Chunks.Overlap = 10 },
 	} {
 		config := good
 		spoil(&config)
-		_, err := New(config)
-		var wrong *ConfigError
+		_, err := pipeline.New(config)
+		var wrong *pipeline.ConfigError
 		require.ErrorAs(t, err, &wrong, field)
 		assert.Equal(t, field, wrong.Field)
 	}
 	config := good
 	config.Meta = map[string]string{"bad key": "1"}
-	_, err := New(config)
+	_, err := pipeline.New(config)
 	require.ErrorContains(t, err, "bad key")
-	for field, spoil := range map[string]func(*Config){
-		"Objects": func(c *Config) { c.Objects = nil },
-		"Bucket":  func(c *Config) { c.Bucket = "" },
-		"Journal": func(c *Config) { c.Journal = nil },
+	for field, spoil := range map[string]func(*pipeline.Config){
+		"Objects": func(c *pipeline.Config) { c.Objects = nil },
+		"Bucket":  func(c *pipeline.Config) { c.Bucket = "" },
+		"Journal": func(c *pipeline.Config) { c.Journal = nil },
 	} {
 		config := good
 		spoil(&config)
-		p, err := New(config)
+		p, err := pipeline.New(config)
 		require.NoError(t, err)
 		_, err = p.Run(t.Context(), func(func(source.Item, error) bool) {})
-		var wrong *ConfigError
+		var wrong *pipeline.ConfigError
 		require.ErrorAs(t, err, &wrong)
 		assert.Equal(t, field, wrong.Field)
 	}
@@ -393,56 +256,80 @@ func TestSearch(t *testing.T) {
 	w.write("pumps.md", "# Pumps\n\nPump seven is loud in winter.\n")
 	_, err := w.run()
 	require.NoError(t, err)
-	p, err := New(w.config)
-	require.NoError(t, err)
-	hits, err := p.Search(t.Context(), "when does the breaker open?", SearchOptions{})
+	p := w.pipeline()
+	hits, err := p.Search(t.Context(), "when does the breaker open?", pipeline.SearchOptions{})
 	require.NoError(t, err)
 	require.NotEmpty(t, hits)
 	assert.Equal(t, "docs/breaker.md", hits[0].Source)
 	assert.Equal(t, "Breaker > Opening", hits[0].Heading)
 	assert.Contains(t, hits[0].Text, "Five consecutive failures")
 
-	one, err := p.Search(t.Context(), "winter?", SearchOptions{Limit: 1})
+	one, err := p.Search(t.Context(), "winter?", pipeline.SearchOptions{Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, one, 1)
 	assert.Equal(t, "docs/pumps.md", one[0].Source)
 
-	_, err = p.Search(t.Context(), "", SearchOptions{})
+	_, err = p.Search(t.Context(), "", pipeline.SearchOptions{})
 	require.Error(t, err)
-	_, err = p.Search(t.Context(), "x", SearchOptions{Limit: -1})
+	_, err = p.Search(t.Context(), "x", pipeline.SearchOptions{Limit: -1})
 	require.Error(t, err)
-	_, err = p.Search(t.Context(), "x", SearchOptions{Where: "no such ((filter"})
+	_, err = p.Search(t.Context(), "x", pipeline.SearchOptions{Where: "no such ((filter"})
 	require.Error(t, err)
 
-	other := w.config
-	other.Model = "another"
-	p, err = New(other)
-	require.NoError(t, err)
-	_, err = p.Search(t.Context(), "x", SearchOptions{})
-	assert.Equal(t, StopConfiguration, stopOf(t, err).Kind)
-	other.Collection = "nowhere"
-	p, err = New(other)
-	require.NoError(t, err)
-	_, err = p.Search(t.Context(), "x", SearchOptions{})
+	_, err = w.pipeline(func(c *pipeline.Config) { c.Model = "another" }).Search(t.Context(), "x", pipeline.SearchOptions{})
+	assert.Equal(t, pipeline.StopConfiguration, stopOf(t, err).Kind)
+	nowhere := w.pipeline(func(c *pipeline.Config) { c.Collection = "nowhere" })
+	_, err = nowhere.Search(t.Context(), "x", pipeline.SearchOptions{})
 	assert.ErrorContains(t, err, "ingest something first")
 }
 
-func TestFuse(t *testing.T) {
-	hits := func(ids ...string) []Hit {
-		var list []Hit
-		for _, id := range ids {
-			list = append(list, Hit{ID: id, Score: 0.5, Similarity: 0.5})
-		}
-		return list
+// ranked is a vector store that finds what it is told, by vectors and by text.
+type ranked struct {
+	*sqlitestore.Store
+
+	byVector, byText []string // ids of rows, best first
+}
+
+func found(ids []string) []client.SearchResult {
+	scores := make([]float32, len(ids))
+	for i := range scores {
+		scores[i] = 0.5
 	}
-	var order []string
-	fused := fuse(hits("a", "b"), hits("b", "c"))
-	for _, hit := range fused {
-		order = append(order, hit.ID)
-	}
-	assert.Equal(t, []string{"b", "c", "a"}, order)
-	assert.InDelta(t, 2.0/3+1.0/4, fused[0].Score, 1e-9)
-	assert.Empty(t, fuse(nil, nil))
+	same := slices.Repeat([]string{"x"}, len(ids))
+	return []client.SearchResult{{ResultCount: len(ids), Scores: scores, IDs: entity.NewColumnVarChar(rows.Field.ID, ids), Fields: client.ResultSet{
+		entity.NewColumnVarChar(rows.Field.ID, ids), entity.NewColumnVarChar(rows.Field.Source, same), entity.NewColumnVarChar(rows.Field.Heading, same),
+		entity.NewColumnVarChar(rows.Field.Text, same), entity.NewColumnJSONBytes(rows.Field.Meta, slices.Repeat([][]byte{[]byte("{}")}, len(ids))),
+	}}}
+}
+
+func (r *ranked) Search(
+	context.Context, string, []string, string, []string, []entity.Vector, string, entity.MetricType, int,
+	entity.SearchParam, ...client.SearchQueryOptionFunc,
+) ([]client.SearchResult, error) {
+	return found(r.byVector), nil
+}
+
+func (r *ranked) SearchText(context.Context, string, string, []string, string, int) ([]client.SearchResult, error) {
+	return found(r.byText), nil
+}
+
+func TestRankingsAreFused(t *testing.T) {
+	w := newStillWorld(t)
+	w.corpus(1)
+	_, err := w.run()
+	require.NoError(t, err)
+	store := &ranked{Store: w.store, byVector: []string{"a", "b"}, byText: []string{"b", "c"}}
+	p := w.pipeline(func(c *pipeline.Config) { c.Vectors = store })
+	hits, err := p.Search(t.Context(), "valve", pipeline.SearchOptions{})
+	require.NoError(t, err)
+	require.Len(t, hits, 3)
+	assert.Equal(t, []string{"b", "c", "a"}, []string{hits[0].ID, hits[1].ID, hits[2].ID})
+	assert.InDelta(t, 2.0/3+1.0/4, hits[0].Score, 1e-9)
+	assert.Equal(t, []float64{0.5, 0, 0.5}, []float64{hits[0].Similarity, hits[1].Similarity, hits[2].Similarity})
+	store.byVector, store.byText = nil, nil
+	hits, err = p.Search(t.Context(), "valve", pipeline.SearchOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, hits)
 }
 
 // The stores are the truth: a journal that speaks of a collection that is gone
@@ -465,7 +352,7 @@ func TestLostCollection(t *testing.T) {
 	// Another collection under the same name is another collection.
 	require.NoError(t, w.store.DropCollection(t.Context(), "docs"))
 	require.NoError(t, os.Rename(filepath.Join(w.dir, "docs", "note000.txt"), filepath.Join(w.dir, "note000.txt")))
-	_, err = w.run(func(c *Config) { c.Destination = "another journal's" })
+	_, err = w.run(func(c *pipeline.Config) { c.Destination = "another journal's" })
 	require.NoError(t, err)
 	w.requireComplete(9)
 	require.NoError(t, os.Rename(filepath.Join(w.dir, "note000.txt"), filepath.Join(w.dir, "docs", "note000.txt")))
@@ -480,24 +367,18 @@ func TestUnchangedWhileTheStoreIsAway(t *testing.T) {
 	w.corpus(3)
 	_, err := w.run()
 	require.NoError(t, err)
-	away := &awayStore{Store: w.store}
-	summary, err := w.run(func(c *Config) { c.Vectors = away })
+	asked := 0
+	away := w.hooked(on("HasCollection", func(context.Context, call) error {
+		asked++
+		return errors.New("connection refused")
+	}), nil)
+	summary, err := w.run(away)
 	require.NoError(t, err)
 	assert.Equal(t, 3, summary.Unchanged)
 	w.write("new.txt", "A new text.")
-	_, err = w.run(func(c *Config) { c.Vectors = away })
-	assert.Equal(t, StopDeferred, stopOf(t, err).Kind)
-	assert.Equal(t, 2, away.asked, "once a run")
-}
-
-type awayStore struct {
-	vectorstore.Store
-	asked int
-}
-
-func (s *awayStore) HasCollection(context.Context, string) (bool, error) {
-	s.asked++
-	return false, errors.New("connection refused")
+	_, err = w.run(away)
+	assert.Equal(t, pipeline.StopDeferred, stopOf(t, err).Kind)
+	assert.Equal(t, 2, asked, "once a run")
 }
 
 // What is kept on each row is part of what a document becomes.
@@ -506,7 +387,7 @@ func TestMetaChanges(t *testing.T) {
 	w.corpus(3)
 	_, err := w.run()
 	require.NoError(t, err)
-	summary, err := w.run(func(c *Config) { c.Meta = map[string]string{"team": "search"} })
+	summary, err := w.run(func(c *pipeline.Config) { c.Meta = map[string]string{"team": "search"} })
 	require.NoError(t, err)
 	assert.Equal(t, 3, summary.Ingested)
 	assert.Zero(t, summary.Embedded)
@@ -521,11 +402,10 @@ func TestSearchWhileAnUpstreamIsAway(t *testing.T) {
 	w.corpus(3)
 	_, err := w.run()
 	require.NoError(t, err)
-	p, err := New(w.config)
-	require.NoError(t, err)
-	for status, kind := range map[int]StopKind{500: StopDeferred, 401: StopDenied, 429: StopDeferred} {
+	p := w.pipeline()
+	for status, kind := range map[int]pipeline.StopKind{500: pipeline.StopDeferred, 401: pipeline.StopDenied, 429: pipeline.StopDeferred} {
 		w.model.Script(llmtest.All(llmtest.Status(status)))
-		_, err = p.Search(t.Context(), "valve", SearchOptions{})
+		_, err = p.Search(t.Context(), "valve", pipeline.SearchOptions{})
 		assert.Equal(t, kind, stopOf(t, err).Kind, status)
 	}
 }
@@ -543,12 +423,10 @@ func TestRateLimitOfTheCheckIsWaitedOut(t *testing.T) {
 func TestUnreadableIsReportedOnce(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(1)
-	locked := func(yield func(source.Item, error) bool) {
-		yield(source.Item{ID: "docs/locked.txt", Open: func(context.Context) (source.Content, error) { return nil, os.ErrPermission }}, nil)
-	}
-	p, err := New(w.config)
-	require.NoError(t, err)
-	w.reports = map[string]Document{}
+	locked := one(source.Item{
+		ID: "docs/locked.txt", Open: func(context.Context) (source.Content, error) { return nil, os.ErrPermission },
+	})
+	p := w.pipeline()
 	first, err := p.Run(t.Context(), locked)
 	require.NoError(t, err)
 	assert.Equal(t, 1, first.DeadLetters)
@@ -557,13 +435,27 @@ func TestUnreadableIsReportedOnce(t *testing.T) {
 	assert.Equal(t, 1, second.KnownDeadLetters)
 }
 
+// endless is content that no run lives to see the end of.
+type endless struct{ first func() }
+
+func (endless) Size() int64  { return 1 << 50 }
+func (endless) Close() error { return nil }
+
+func (e endless) ReadAt(p []byte, off int64) (int, error) {
+	if off == 0 {
+		e.first()
+	}
+	clear(p)
+	return len(p), nil
+}
+
 // The end of the run does not wait for the hash of a huge file.
 func TestHashEndsWithTheRun(t *testing.T) {
-	w := newWorld(t, llmtest.Options{})
-	p, err := New(w.config)
-	require.NoError(t, err)
-	r := newRun(t.Context(), p)
-	r.end.with(&StopError{Kind: StopInterrupted, Err: errStopped})
-	_, err = r.hashOf(parse.FromBytes("huge.txt", []byte("text")))
-	require.ErrorIs(t, err, errStopped)
+	w := newStillWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := w.pipeline(func(c *pipeline.Config) { c.Grace = time.Hour })
+	_, err := p.Run(ctx, one(opened("huge.txt", endless{cancel})))
+	assert.Equal(t, pipeline.StopInterrupted, stopOf(t, err).Kind)
+	assert.Equal(t, pipeline.Deferred, w.reports["huge.txt"].Result)
+	assert.Equal(t, "read", w.reports["huge.txt"].Stage)
 }

@@ -1,10 +1,9 @@
-package pipeline
+package pipeline_test
 
 import (
 	"cmp"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -19,11 +18,12 @@ import (
 
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/rows"
-	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
+	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // inquiry is a heading, and what lies below it is the answer.
@@ -41,28 +41,25 @@ func (q inquiry) answers(source string, start, end int64) bool {
 	return source == q.source && common > 0 && 2*common >= min(q.end-q.start, end-start)
 }
 
-// shelf is a collection in the embedded store, with what Search is made of.
+// shelf is a world whose collection is written without a run.
 type shelf struct {
-	*Pipeline
+	*world
+
 	model *staticmodel.Model
 	rows  []*rows.Row
 	spans map[string][2]int64 // by id of a row
 }
 
 func newShelf(t *testing.T) *shelf {
-	store, err := sqlitestore.Open(filepath.Join(t.TempDir(), "vectors.db"))
+	w, model := newStillWorld(t), staticmodel.New()
+	schema, err := rows.NewRecord(staticmodel.Name, model.Dimensions()).Schema("docs")
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	model := staticmodel.New()
-	p := &Pipeline{Config: Config{Vectors: store, Collection: "docs", Embeddings: model, Model: staticmodel.Name, Logger: slog.New(slog.DiscardHandler), Parsers: parse.New(parse.Limits{})}}
-	schema, err := rows.NewRecord(p.Model, model.Dimensions()).Schema(p.Collection)
-	require.NoError(t, err)
-	require.NoError(t, store.CreateCollection(t.Context(), schema, 1))
+	require.NoError(t, w.store.CreateCollection(t.Context(), schema, 1))
 	index, err := entity.NewIndexAUTOINDEX(entity.COSINE)
 	require.NoError(t, err)
-	require.NoError(t, store.CreateIndex(t.Context(), p.Collection, rows.Field.Vector, index, false))
-	require.NoError(t, store.LoadCollection(t.Context(), p.Collection, false))
-	return &shelf{Pipeline: p, model: model, spans: map[string][2]int64{}}
+	require.NoError(t, w.store.CreateIndex(t.Context(), "docs", rows.Field.Vector, index, false))
+	require.NoError(t, w.store.LoadCollection(t.Context(), "docs", false))
+	return &shelf{world: w, model: model, spans: map[string][2]int64{}}
 }
 
 // put adds a chunk. It is embedded and stored without headings.
@@ -80,7 +77,7 @@ func (s *shelf) put(t *testing.T, source string, c chunk.Chunk) {
 }
 
 func (s *shelf) flush(t *testing.T) {
-	_, err := s.Vectors.Upsert(t.Context(), s.Collection, "", rows.Columns(s.rows, s.model.Dimensions())...)
+	_, err := s.store.Upsert(t.Context(), "docs", "", rows.Columns(s.rows, s.model.Dimensions())...)
 	require.NoError(t, err)
 	s.rows = nil
 }
@@ -142,25 +139,43 @@ func paired(a, b ranks, value func(int) float64) gain {
 	return gain{mean(differences), means[resamplings*25/1000], means[resamplings*975/1000]}
 }
 
+// candidates is how many hits of each ranking are looked at.
+const candidates = 100
+
 // ask ranks the answers to every question by vectors, by text, and by both.
 func (s *shelf) ask(t *testing.T, questions []inquiry) map[string]ranks {
 	found := map[string]ranks{}
-	for _, q := range questions {
-		vector, err := s.embedQuestion(t.Context(), q.text)
-		require.NoError(t, err)
-		byVector, err := s.searchVector(t.Context(), vector, "")
-		require.NoError(t, err)
-		byText, err := s.searchText(t.Context(), s.Vectors.(*sqlitestore.Store), q.text, "")
-		require.NoError(t, err)
-		for name, hits := range map[string][]Hit{"vectors": byVector, "text": byText, "fused": fuse(byVector, byText)} {
+	withoutText := s.pipeline(func(c *pipeline.Config) { c.Vectors = struct{ vectorstore.Store }{s.store} })
+	for name, search := range map[string]func(question string) ([]pipeline.Hit, error){
+		"vectors": func(question string) ([]pipeline.Hit, error) {
+			return withoutText.Search(t.Context(), question, pipeline.SearchOptions{Limit: candidates})
+		},
+		"text": func(question string) ([]pipeline.Hit, error) { return s.searchText(t, question) },
+		"fused": func(question string) ([]pipeline.Hit, error) {
+			return s.pipeline().Search(t.Context(), question, pipeline.SearchOptions{Limit: candidates})
+		},
+	} {
+		for _, q := range questions {
+			hits, err := search(q.text)
+			require.NoError(t, err)
 			found[name] = append(found[name], s.rankOf(q, hits))
 		}
 	}
 	return found
 }
 
-func (s *shelf) rankOf(q inquiry, hits []Hit) int {
-	return 1 + slices.IndexFunc(hits, func(h Hit) bool { span := s.spans[h.ID]; return q.answers(h.Source, span[0], span[1]) })
+func (s *shelf) searchText(t *testing.T, question string) (hits []pipeline.Hit, err error) {
+	results, err := s.store.SearchText(t.Context(), "docs", "", []string{rows.Field.ID, rows.Field.Source}, question, candidates)
+	require.NoError(t, err)
+	list, err := rows.Read(results[0].Fields)
+	for _, row := range list {
+		hits = append(hits, pipeline.Hit{ID: row.ID, Source: row.Source})
+	}
+	return hits, err
+}
+
+func (s *shelf) rankOf(q inquiry, hits []pipeline.Hit) int {
+	return 1 + slices.IndexFunc(hits, func(h pipeline.Hit) bool { span := s.spans[h.ID]; return q.answers(h.Source, span[0], span[1]) })
 }
 
 func report(t *testing.T, set string, found map[string]ranks, names ...string) {
@@ -218,13 +233,15 @@ func TestFusedRankingFindsSections(t *testing.T) {
 	s, seen := newShelf(t), map[string]bool{}
 	chunker, err := chunk.New(chunk.Config{Count: s.model.Tokens})
 	require.NoError(t, err)
+	parsers := parse.New(parse.Limits{})
+	t.Cleanup(func() { assert.NoError(t, parsers.Close()) })
 	var questions []inquiry
 	for _, file := range filesIn(t, upstreams.Samples(t), ".md", ".rst") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for i, section := range cutAtHeadings(strings.ReplaceAll(string(text), "\r\n", "\n"), filepath.Ext(file)) {
 			source := fmt.Sprintf("%s#%d", file, i)
-			for c, err := range chunker.Chunks(s.Parsers.Blocks(t.Context(), parse.FromBytes("section.txt", []byte(section.body)))) {
+			for c, err := range chunker.Chunks(parsers.Blocks(t.Context(), parse.FromBytes("section.txt", []byte(section.body)))) {
 				if err == nil {
 					s.put(t, source, c)
 				}

@@ -1,48 +1,21 @@
-package pipeline
+package pipeline_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/testutil/llmtest"
-	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
-
-// unwritable is a vector store that takes no rows.
-type unwritable struct{ *sqlitestore.Store }
-
-func (unwritable) Upsert(context.Context, string, string, ...entity.Column) (entity.Column, error) {
-	return nil, status.Error(codes.Unavailable, "away")
-}
-
-// carry takes what the journal says to another machine.
-func (w *world) carry() (copied string) {
-	w.t.Helper()
-	var all bytes.Buffer
-	_, err := w.config.Journal.WriteAll(w.t.Context(), &all)
-	require.NoError(w.t, err)
-	copied = all.String()
-	next, err := journal.Open(w.t.Context(), filepath.Join(w.t.TempDir(), "elsewhere"))
-	require.NoError(w.t, err)
-	require.NoError(w.t, next.Apply(w.t.Context(), &all))
-	require.NoError(w.t, next.Track(w.t.Context()))
-	require.NoError(w.t, w.config.Journal.Close())
-	w.config.Journal = next
-	return copied
-}
 
 // What was paid for goes along with a journal that is carried elsewhere, for as
 // long as the vector store lacks it.
@@ -50,9 +23,10 @@ func TestVectorsThatAreNotStoredAreCarried(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	require.NoError(t, w.config.Journal.Track(t.Context()))
 	w.corpus(30)
-	_, err := w.run(func(c *Config) { c.Vectors = unwritable{w.store} })
-	var stop *StopError
-	require.ErrorAs(t, err, &stop)
+	_, err := w.run(w.hooked(on("Upsert", func(context.Context, call) error {
+		return status.Error(codes.Unavailable, "gone")
+	}), nil))
+	stopOf(t, err)
 	paid := w.model.Stats().Texts
 	require.Greater(t, paid, 30)
 	assert.Equal(t, 30, strings.Count(w.carry(), "\n[\"vector\""))
@@ -80,16 +54,15 @@ func TestRevokedJournalEndsTheRun(t *testing.T) {
 	w.corpus(400)
 	revoked := timedError{time.Now().Add(time.Hour)}
 	var once sync.Once
-	run := func() (Summary, error) {
-		return w.run(func(c *Config) {
-			c.Report = func(Document) { once.Do(func() { c.Journal.Revoke(revoked) }) }
+	run := func() (pipeline.Summary, error) {
+		return w.run(func(c *pipeline.Config) {
+			c.Report = func(pipeline.Document) { once.Do(func() { c.Journal.Revoke(revoked) }) }
 		})
 	}
 	for range 2 {
 		summary, err := run()
-		var stop *StopError
-		require.ErrorAs(t, err, &stop)
-		assert.Equal(t, StopDeferred, stop.Kind)
+		stop := stopOf(t, err)
+		assert.Equal(t, pipeline.StopDeferred, stop.Kind)
 		assert.Equal(t, revoked.at, stop.RetryAt)
 		require.ErrorIs(t, err, revoked)
 		assert.Less(t, summary.Ingested, 400)
@@ -97,6 +70,9 @@ func TestRevokedJournalEndsTheRun(t *testing.T) {
 	w.config.Journal.Restore()
 	_, err := run()
 	require.NoError(t, err)
-	assert.Equal(t, StopDeferred, revocation(errors.New("no time")).Kind)
-	assert.True(t, revocation(errors.New("no time")).RetryAt.IsZero())
+
+	w.config.Journal.Revoke(errors.New("no time"))
+	_, err = run()
+	assert.Equal(t, pipeline.StopDeferred, stopOf(t, err).Kind)
+	assert.True(t, stopOf(t, err).RetryAt.IsZero())
 }
