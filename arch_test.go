@@ -38,11 +38,12 @@ var arrows = []rule{
 	{"resilience/inflight", []string{"resilience"}, "it bounds the calls through a breaker"},
 
 	{"metrics", []string{"resilience"}, "it reads breakers and is told about calls, it drives nothing"},
-	{"internal/trace", []string{"resilience", "metrics"}, "it describes a call through a breaker"},
+	{"internal/trace", []string{"resilience"}, "it describes a call through a breaker"},
+	{"internal/door", []string{"resilience"}, "the way of a call through a breaker, whatever the upstream, the tracer and the metrics are"},
 
-	{"llm", []string{"resilience", "metrics", "internal/trace"}, "a door guards one upstream and never calls another door"},
-	{"objectstore", []string{"resilience", "metrics", "internal/trace"}, "a door guards one upstream and never calls another door"},
-	{"vectorstore", []string{"resilience", "metrics", "internal/trace", "vectorstore/internal"}, "a door guards one upstream and never calls another door"},
+	{"llm", []string{"resilience", "metrics", "internal/door", "internal/trace"}, "a door guards one upstream and never calls another door"},
+	{"objectstore", []string{"resilience", "metrics", "internal/door", "internal/trace"}, "a door guards one upstream and never calls another door"},
+	{"vectorstore", []string{"resilience", "metrics", "internal/door", "internal/trace", "vectorstore/internal"}, "a door guards one upstream and never calls another door"},
 
 	{"llm/staticmodel", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{"objectstore/filestore", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -33,25 +35,19 @@ import (
 // that they stand for.
 // The doors know the server's Retry-After too; Classify alone, given an error, does not, and leaves RetryAfter zero.
 func Classify(callerCtx context.Context, err error) resilience.Verdict {
-	return verdict(callerCtx, err, nil)
+	return new(wait).verdict(callerCtx, err)
 }
 
-func verdict(callerCtx context.Context, err error, wait *wait) resilience.Verdict {
-	if callerLeft(callerCtx, err) || neverLeft(err) {
+// verdict is Classify for an answer whose headers w has read.
+func (w *wait) verdict(callerCtx context.Context, err error) resilience.Verdict {
+	if door.CallerLeft(callerCtx, err) || neverLeft(err) {
 		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
 	answer, ok := answerOf(err)
 	if !ok {
 		return resilience.Verdict{Outcome: resilience.Failure}
 	}
-	return answer.verdict(wait.get())
-}
-
-// callerLeft is true for the error of the caller's own cancellation alone. The HTTP client gives the cause of it where
-// there is one.
-func callerLeft(callerCtx context.Context, err error) bool {
-	return errors.Is(callerCtx.Err(), context.Canceled) &&
-		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(callerCtx)))
+	return answer.verdict(w.get())
 }
 
 // wrongRequests are the SDK's refusals to send.
@@ -120,7 +116,7 @@ var meanings = []struct {
 // guessed gives an error event its status; what it does not know is the server's fault.
 func (a answer) guessed() answer {
 	for _, word := range a.words {
-		a.status = first(a.status, statusNamed(word))
+		a.status = cmp.Or(a.status, statusNamed(word))
 	}
 	if a.status != 0 {
 		return a

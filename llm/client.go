@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -50,9 +51,9 @@ func NewClient(c Config) (*openai.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	sdk := openai.DefaultConfig(first(c.APIKey, os.Getenv("OPENAI_API_KEY")))
-	sdk.BaseURL = first(c.BaseURL, os.Getenv("OPENAI_BASE_URL"), sdk.BaseURL)
-	sdk.OrgID = first(c.Organization, os.Getenv("OPENAI_ORG_ID"))
+	sdk := openai.DefaultConfig(cmp.Or(c.APIKey, os.Getenv("OPENAI_API_KEY")))
+	sdk.BaseURL = cmp.Or(c.BaseURL, os.Getenv("OPENAI_BASE_URL"), sdk.BaseURL)
+	sdk.OrgID = cmp.Or(c.Organization, os.Getenv("OPENAI_ORG_ID"))
 	sdk.HTTPClient = httpClient
 	if err := checkBaseURL(sdk.BaseURL); err != nil {
 		return nil, err
@@ -71,8 +72,8 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	if c.DialTimeout < 0 || c.Timeout < 0 || c.StreamIdleTimeout < 0 || c.MaxResponseBytes < 0 || c.MaxConns < 0 {
 		return nil, errors.New("llm: timeouts and limits must not be negative")
 	}
-	c.DialTimeout = first(c.DialTimeout, 10*time.Second)
-	c.MaxConns = first(c.MaxConns, 64)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
+	c.MaxConns = cmp.Or(c.MaxConns, 64)
 	authorities, err := c.authorities()
 	if err != nil {
 		return nil, err
@@ -83,8 +84,8 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	return &http.Client{
 		Transport: &transport{
 			pooled: pooled, fresh: fresh,
-			timeout: first(c.Timeout, 2*time.Minute), idle: first(c.StreamIdleTimeout, time.Minute),
-			limit: first(c.MaxResponseBytes, 64<<20),
+			timeout: cmp.Or(c.Timeout, 2*time.Minute), idle: cmp.Or(c.StreamIdleTimeout, time.Minute),
+			limit: cmp.Or(c.MaxResponseBytes, 64<<20),
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
@@ -137,15 +138,4 @@ func checkBaseURL(base string) error {
 		return fmt.Errorf("llm: base URL %q: user, query and fragment have no place in it; the key goes into APIKey", u.Redacted())
 	}
 	return nil
-}
-
-// first is the first value that is not zero.
-func first[T comparable](values ...T) (v T) {
-	for _, v = range values {
-		var zero T
-		if v != zero {
-			break
-		}
-	}
-	return v
 }

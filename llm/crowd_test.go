@@ -4,8 +4,12 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
 	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
@@ -28,4 +32,21 @@ func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
 		},
 		Seen: func() int { return upstream.Count("") },
 	}.ThroughAnOutage(t)
+}
+
+func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
+	s := llmtest.NewServer(t, llmtest.Options{})
+	s.Script(llmtest.All(llmtest.Status(500)))
+	client, guard := newClient(t, llm.Config{BaseURL: s.URL}), newGuard(resilience.Config{})
+	limiter, err := inflight.New(guard.Breaker, 0)
+	require.NoError(t, err)
+	for i := range operations(guard, client) {
+		guard.Breaker.Reset()
+		before := s.Stats().Requests
+		call := operations(llm.Guard{InFlight: limiter}, client)[i]
+		for _, err := range testutil.Stampede(1000, func() error { return call.do(t.Context()) }) {
+			require.Error(t, err)
+		}
+		assert.Equal(t, 5, s.Stats().Requests-before, call.name)
+	}
 }

@@ -3,6 +3,7 @@ package llm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 )
@@ -165,7 +166,7 @@ func (e *events) failure(text []byte) {
 		e.chunk(bytes.ReplaceAll(text, []byte("\n"), []byte(" ")))
 		return
 	case readError(text) == nil: // no JSON, or nothing said in it
-		text, _ = json.Marshal(first(string(text), "no words"))
+		text, _ = json.Marshal(cmp.Or(string(text), "no words"))
 	}
 	e.chunk(append(append([]byte(`{"error":`), text...), '}'))
 }

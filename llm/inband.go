@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -166,7 +167,7 @@ func wordsOf(v any, text json.RawMessage) string {
 	if fields, ok := v.(map[string]any); ok {
 		words = word(fields["message"])
 	}
-	return shorten(first(words, string(bytes.TrimSpace(text))))
+	return shorten(cmp.Or(words, string(bytes.TrimSpace(text))))
 }
 
 func word(v any) string {

@@ -5,9 +5,10 @@ import (
 	"net/http"
 
 	"github.com/sashabaranov/go-openai"
-	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/penstock-go/penstock/internal/trace"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
 )
 
 // ChatClient is the part of the SDK's client that CreateChatCompletion needs.
@@ -50,6 +51,11 @@ type Guard struct {
 	// outcome is decided. It
 	// is not told of a refused call, nor of one that panicked.
 	Settled func(resilience.Verdict)
+	// InFlight, where set, is entered by each call first, so that no more calls
+	// are in flight than its breaker still tolerates failures; a call waits there
+	// for its turn. Its breaker is then the guard's: with another one in Breaker
+	// each call returns an error that says so, and nothing is sent.
+	InFlight *inflight.Limiter
 }
 
 // CreateChatCompletion is client.CreateChatCompletion through [resilience.LLM].
@@ -77,8 +83,7 @@ func ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, err
 // choices, such as an error body under status 200, is a *[ContractError], and so is one with an error beside its
 // choices or in one of them. A refused call returns *[resilience.OpenError] or *[resilience.DeniedError].
 func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, request openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
-	op := chatOperation(&request)
-	return call(ctx, g, op, func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {
+	return call(ctx, g, opChat, chatSpan(&request), func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {
 		if r, err = client.CreateChatCompletion(ctx, request); err == nil {
 			err = checkChat(&r)
 		}
@@ -94,8 +99,7 @@ func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, requ
 // Send strings and the float encoding: many servers refuse token lists and base64.
 func (g Guard) CreateEmbeddings(ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
 	converted := request.Convert()
-	op := embeddingsOperation(&converted)
-	return call(ctx, g, op, func(ctx context.Context) (r openai.EmbeddingResponse, h http.Header, err error) {
+	return call(ctx, g, opEmbeddings, embeddingsSpan(&converted), func(ctx context.Context) (r openai.EmbeddingResponse, h http.Header, err error) {
 		if r, err = client.CreateEmbeddings(ctx, request); err == nil {
 			err = checkEmbeddings(&converted, &r)
 		}
@@ -107,8 +111,8 @@ func (g Guard) CreateEmbeddings(ctx context.Context, client EmbeddingClient, req
 // body under status 200, is a *[ContractError]; an empty list is fine. It is a cheap designated probe, see
 // resilience.Config.Probe.
 func (g Guard) ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, error) {
-	op := operation{name: opModels, span: opModels, attrs: []attribute.KeyValue{genAIOperation.String(opModels)}}
-	return call(ctx, g, op, func(ctx context.Context) (r openai.ModelsList, h http.Header, err error) {
+	span := trace.New(opModels, errorType, genAIOperation.String(opModels))
+	return call(ctx, g, opModels, span, func(ctx context.Context) (r openai.ModelsList, h http.Header, err error) {
 		if r, err = client.ListModels(ctx); err == nil {
 			err = checkModels(&r)
 		}

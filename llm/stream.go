@@ -1,19 +1,17 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/internal/trace"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 // ChatCompletionStream is the SDK's stream with the same methods, and the breaker at its end. The outcome is decided
@@ -22,71 +20,34 @@ import (
 //
 // As with the SDK's stream, one goroutine reads; Close may be called from any.
 type ChatCompletionStream struct {
-	inner  *openai.ChatCompletionStream
-	permit *resilience.Permit
-	tell   func(resilience.Verdict)
-	finish func() // observes the duration
-	span   *trace.Span
-	caller context.Context
-	cancel context.CancelFunc
-	told   *wait
-	busy   atomic.Bool
-	stop   func() bool // the watch over caller
+	inner *openai.ChatCompletionStream
+	call  *door.Handle
+	span  *trace.Span
 
 	chunks  int
 	several bool         // choices were asked for
 	ended   map[int]bool // for each choice that was seen, whether it has its finish reason
 	end     error        // sticky; what every later Recv returns
-	settle  sync.Once
 }
 
 // CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's own; a refused call returns
 // *[resilience.OpenError] or *[resilience.DeniedError]. The stream must be read to its end or closed; where ctx ends, the
 // call's slot comes back even if nobody does.
 func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
-	b := g.breaker()
-	s := &ChatCompletionStream{ended: map[int]bool{}, several: request.N > 1}
-	s.caller, s.span = trace.Start(ctx, b, "chat "+request.Model, chatOperation(&request).attrs...)
-	permit, err := b.Allow(s.caller)
-	if err != nil {
-		s.span.End(err, Classify, errorType)
-		return nil, err
-	}
-	s.permit = permit
-	s.tell = g.Settled
-	started := time.Now()
-	s.finish = func() { observe(b, opChatStream, started) }
-	inner, cancel := context.WithCancel(permit.Context())
-	s.cancel = cancel
-	err = errPanicked
-	defer s.watch(&err)
-	inner, s.told = withWait(inner, opChatStream)
-	s.inner, err = client.CreateChatCompletionStream(inner, request)
-	if err == nil && s.inner == nil {
-		err = broken(opChatStream, "the client returned neither a stream nor an error")
-	}
-	if err != nil {
-		s.done(err)
-		return nil, err
-	}
-	s.stop = context.AfterFunc(s.caller, s.forsaken)
-	return s, nil
-}
-
-// forsaken ends the call when its context ends and nobody reads. A Recv that is under way gets an error and decides
-// itself.
-func (s *ChatCompletionStream) forsaken() {
-	if !s.busy.Load() {
-		s.abandon()
-	}
-}
-
-// rest is the end of a Recv. Where the context ended meanwhile, nobody may come back.
-func (s *ChatCompletionStream) rest() {
-	s.busy.Store(false)
-	if s.caller.Err() != nil {
-		s.forsaken()
-	}
+	span, w := chatSpan(&request), &wait{operation: opChatStream}
+	return door.Open(ctx, g.through(), operation(w, span), func(h *door.Handle) (*ChatCompletionStream, error) {
+		ctx, cancel := context.WithCancel(withWait(h.Context(), w))
+		h.OnEnd = cancel
+		inner, err := client.CreateChatCompletionStream(ctx, request)
+		if err == nil && inner == nil {
+			err = broken(opChatStream, "the client returned neither a stream nor an error")
+		}
+		if err != nil {
+			return nil, err
+		}
+		h.Keep()
+		return &ChatCompletionStream{inner: inner, call: h, span: span, ended: map[int]bool{}, several: request.N > 1}, nil
+	})
 }
 
 // Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before its finish reason
@@ -108,20 +69,25 @@ func (s *ChatCompletionStream) next() (raw []byte, chunk openai.ChatCompletionSt
 	if s.end != nil {
 		return nil, chunk, s.end
 	}
-	s.busy.Store(true)
-	defer s.rest()
-	err = errPanicked
-	defer s.watch(&err)
-	switch raw, err = s.inner.RecvRaw(); {
-	case err == nil && raw == nil:
+	s.call.Use(func() {
+		raw, err = s.receive(&chunk)
+		err = s.step(raw, &chunk, err)
+	})
+	return raw, chunk, err
+}
+
+func (s *ChatCompletionStream) receive(chunk *openai.ChatCompletionStreamResponse) ([]byte, error) {
+	raw, err := s.inner.RecvRaw()
+	switch {
+	case err != nil:
+	case raw == nil:
 		err = broken(opChatStream, "an event that the SDK cannot read")
-	case err == nil:
-		if err = json.Unmarshal(raw, &chunk); err != nil {
-			err = first(errorIn(opChatStream, raw), err)
+	default:
+		if err = json.Unmarshal(raw, chunk); err != nil {
+			err = cmp.Or(errorIn(opChatStream, raw), err)
 		}
 	}
-	err = s.step(raw, &chunk, err)
-	return raw, chunk, err
+	return raw, err
 }
 
 func (s *ChatCompletionStream) step(raw []byte, chunk *openai.ChatCompletionStreamResponse, err error) error {
@@ -139,7 +105,7 @@ func (s *ChatCompletionStream) step(raw []byte, chunk *openai.ChatCompletionStre
 		err = broken(opChatStream, "the connection broke after %d chunks: %v", s.chunks, err)
 	}
 	s.end = err
-	s.done(err)
+	s.call.End(err)
 	if handOver {
 		return nil
 	}
@@ -179,7 +145,7 @@ func (s *ChatCompletionStream) whole() bool {
 }
 
 func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) {
-	s.permit.Renew()
+	s.call.Renew()
 	s.chunks++
 	for _, choice := range chunk.Choices {
 		s.ended[choice.Index] = s.ended[choice.Index] || choice.FinishReason != ""
@@ -192,61 +158,11 @@ func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) 
 	}
 }
 
-// done decides the outcome; the first call counts.
-func (s *ChatCompletionStream) done(err error) {
-	if s.stop != nil {
-		s.stop()
-	}
-	if err == io.EOF { //nolint:errorlint // see step
-		err = nil
-	}
-	classify := func(caller context.Context, err error) resilience.Verdict { return verdict(caller, err, s.told) }
-	s.close(err, classify, func() {
-		var v resilience.Verdict
-		if err != nil {
-			v = classify(s.caller, err)
-		}
-		s.settled(v, err)
-	})
-}
-
-// errAbandoned is the end of a stream that its reader closed early.
-var errAbandoned = errors.New("llm: stream closed before its end")
-
 // Close ends the stream and gives its connection back. Before the end, it means that the reader does not care, which
 // says nothing about the upstream. Close may be called more than once.
 func (s *ChatCompletionStream) Close() error {
-	s.stop()
-	s.abandon()
+	s.call.Abandon()
 	return s.inner.Close()
-}
-
-func (s *ChatCompletionStream) settled(v resilience.Verdict, err error) {
-	s.permit.Settle(v, err)
-	if s.tell != nil {
-		s.tell(v)
-	}
-}
-
-func (s *ChatCompletionStream) abandon() {
-	s.close(errAbandoned, ignore, func() { s.settled(resilience.Verdict{Outcome: resilience.Ignored}, nil) })
-}
-
-// watch ends the stream where the client panics or ends the goroutine, both of which go on: err is errPanicked until
-// it has returned.
-func (s *ChatCompletionStream) watch(err *error) {
-	if *err == errPanicked { //nolint:errorlint // the very value
-		s.close(errPanicked, ignore, s.permit.Panicked)
-	}
-}
-
-func (s *ChatCompletionStream) close(why error, classify resilience.Classifier, settle func()) {
-	s.settle.Do(func() {
-		settle()
-		s.span.End(why, classify, errorType)
-		s.finish()
-		s.cancel()
-	})
 }
 
 // Header is the answer's header.

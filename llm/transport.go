@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,7 +84,7 @@ const leastKey = 8
 
 // sentKey is the key that a request shows its server, "" without one.
 func sentKey(r *http.Request) string {
-	return first(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("Api-Key"))
+	return cmp.Or(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("Api-Key"))
 }
 
 // whole is a body that is seen as a whole before the SDK reads it. Servers say back the key that was sent, and errors
@@ -100,7 +101,7 @@ func (w *whole) Read(p []byte) (int, error) {
 	if w.text == nil {
 		text, err := w.read(w.ReadCloser)
 		text, w.err = w.see(text)
-		w.err = first(w.err, err)
+		w.err = cmp.Or(w.err, err)
 		w.text = bytes.NewReader(text)
 	}
 	if w.text.Len() == 0 && w.err != nil {

@@ -32,9 +32,8 @@ type wait struct {
 type waitKey struct{}
 
 // withWait returns a context in which note finds w.
-func withWait(ctx context.Context, operation string) (context.Context, *wait) {
-	w := &wait{operation: operation}
-	return context.WithValue(ctx, waitKey{}, w), w
+func withWait(ctx context.Context, w *wait) context.Context {
+	return context.WithValue(ctx, waitKey{}, w)
 }
 
 // operationOf is the call of a door that a request belongs to, or "".
@@ -58,10 +57,10 @@ func (w *wait) read(h http.Header) {
 	}
 }
 
-// get is the time to wait, zero where none was named. It may be called on nil.
+// get is the time to wait, zero where none was named.
 func (w *wait) get() time.Duration {
-	if w == nil || w.told.Load() == nil {
-		return 0
+	if d := w.told.Load(); d != nil {
+		return *d
 	}
-	return *w.told.Load()
+	return 0
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/penstock-go/penstock/internal/door"
 )
 
 // spoolMemory is how much of a body that cannot seek is kept in memory.
@@ -42,7 +44,7 @@ func (g Guard) PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObj
 		return nil, err
 	}
 	body := in.Body
-	if g.breaker().Ready() { // else it refuses, most likely, and nothing need be copied
+	if g.through().Breaker.Ready() { // else it refuses, most likely, and nothing need be copied
 		copied, cleanup, err := seekable(body)
 		if err != nil {
 			return nil, err
@@ -50,22 +52,22 @@ func (g Guard) PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObj
 		defer cleanup()
 		body = copied
 	}
-	return call(ctx, g, target{op, aws.ToString(in.Bucket), aws.ToString(in.Key)}, func(f *flight) (*s3.PutObjectOutput, error) {
+	return open(ctx, g, target{op, aws.ToString(in.Bucket), aws.ToString(in.Key)}, func(h *door.Handle) (*s3.PutObjectOutput, error) {
 		body, cleanup, err := seekable(body)
 		if err != nil {
 			return nil, err
 		}
 		defer cleanup()
-		return putChecked(f.ctx, f, client, in, body, once(optFns))
+		return putChecked(h.Context(), h, client, in, body, once(optFns))
 	})
 }
 
-func putChecked(ctx context.Context, f *flight, client PutObjectAPI, in *s3.PutObjectInput, body io.Reader, optFns []func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func putChecked(ctx context.Context, h *door.Handle, client PutObjectAPI, in *s3.PutObjectInput, body io.Reader, optFns []func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	copied := *in // the caller's input stays as it is
 	var sent *sentBody
 	if rs, ok := body.(io.ReadSeeker); ok {
 		var err error
-		if sent, err = newSentBody(f, rs); err != nil {
+		if sent, err = newSentBody(h, rs); err != nil {
 			return nil, err
 		}
 		if err = sent.announced(in.ContentLength); err != nil {
@@ -131,7 +133,7 @@ func spool(body io.Reader) (io.Reader, func(), error) {
 // keeps the reader's own error apart, and hashes what the last pass sent. The
 // SDK may read it more than once, to sign it.
 type sentBody struct {
-	f         *flight
+	h         *door.Handle
 	body      io.ReadSeeker
 	base, end int64
 
@@ -142,7 +144,7 @@ type sentBody struct {
 	err  error // what the caller's reader said in this pass
 }
 
-func newSentBody(f *flight, body io.ReadSeeker) (*sentBody, error) {
+func newSentBody(h *door.Handle, body io.ReadSeeker) (*sentBody, error) {
 	base, err := body.Seek(0, io.SeekCurrent)
 	end := base
 	if err == nil {
@@ -154,7 +156,7 @@ func newSentBody(f *flight, body io.ReadSeeker) (*sentBody, error) {
 	if err != nil {
 		return nil, &localError{fmt.Errorf("objectstore: cannot seek in the body: %w", err)}
 	}
-	return &sentBody{f: f, body: body, base: base, end: end, at: base, sum: md5.New()}, nil
+	return &sentBody{h: h, body: body, base: base, end: end, at: base, sum: md5.New()}, nil
 }
 
 // announced refuses a length that is not the body's: the SDK would send so many
@@ -171,7 +173,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	defer b.mu.Unlock()
 	n, err := b.body.Read(p)
 	if n > 0 {
-		b.f.permit.Renew()
+		b.h.Renew()
 		b.sum.Write(p[:n])
 		b.at += int64(n)
 	}
@@ -252,19 +254,19 @@ func md5Of(etag *string) (string, bool) {
 // even if nobody closes the body.
 func (g Guard) GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
-	return call(ctx, g, t, func(f *flight) (*s3.GetObjectOutput, error) {
-		out, err := openObject(f, client, in, once(optFns))
+	return open(ctx, g, t, func(h *door.Handle) (*s3.GetObjectOutput, error) {
+		out, err := openObject(h.Context(), client, in, once(optFns))
 		if err == nil && out.Body != nil {
-			out.Body = newReceivedBody(f, t, out)
-			f.hand()
+			out.Body = newReceivedBody(h, t, out)
+			h.Keep()
 		}
 		return out, err
 	})
 }
 
 // openObject gets an object whose answer names its ETag.
-func openObject(f *flight, client GetObjectAPI, in *s3.GetObjectInput, optFns []func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	out, err := client.GetObject(f.ctx, in, optFns...)
+func openObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns []func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	out, err := client.GetObject(ctx, in, optFns...)
 	if err != nil {
 		return out, err
 	}
@@ -282,81 +284,51 @@ func GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, 
 
 // receivedBody decides a GetObject's outcome.
 type receivedBody struct {
-	f    *flight
+	h    *door.Handle
 	t    target
 	body io.ReadCloser
 	left atomic.Int64 // announced and not read yet; negative where nothing was announced
-	busy atomic.Bool
-	stop func() bool
 }
 
-func newReceivedBody(f *flight, t target, out *s3.GetObjectOutput) *receivedBody {
-	b := &receivedBody{f: f, t: t, body: out.Body}
+func newReceivedBody(h *door.Handle, t target, out *s3.GetObjectOutput) *receivedBody {
+	b := &receivedBody{h: h, t: t, body: out.Body}
 	b.left.Store(-1)
 	if out.ContentLength != nil {
 		b.left.Store(*out.ContentLength)
 	}
-	b.stop = context.AfterFunc(f.caller, b.forsaken)
 	return b
 }
 
-// forsaken ends the call when its context ends and nobody reads. A Read that
-// is under way gets an error and decides itself.
-func (b *receivedBody) forsaken() {
-	if !b.busy.Load() {
-		b.f.abandon()
-	}
-}
-
-func (b *receivedBody) Read(p []byte) (int, error) {
-	b.busy.Store(true)
-	returned := false
-	defer func() { b.rest(returned) }()
-	n, err := b.body.Read(p)
-	returned = true
-	if n > 0 {
-		b.f.permit.Renew()
-		b.left.Add(-int64(n))
-	}
-	switch left := b.left.Load(); {
-	case err == nil:
-	case err != io.EOF: //nolint:errorlint // io.Reader's own contract
-		b.finish(err)
-	case left > 0:
-		err = b.t.broken(fmt.Sprintf("the body ended %d bytes before its announced end", left))
-		b.finish(err)
-	default:
-		b.finish(nil)
-	}
+func (b *receivedBody) Read(p []byte) (n int, err error) {
+	b.h.Use(func() {
+		n, err = b.body.Read(p)
+		err = b.received(n, err)
+	})
 	return n, err
 }
 
-// rest is the end of a Read. Where the context ended meanwhile and the read
-// was good all the same, nobody may come back.
-func (b *receivedBody) rest(returned bool) {
-	b.busy.Store(false)
-	switch {
-	case !returned:
-		b.stop()
-		b.f.panicked()
-	case b.f.caller.Err() != nil:
-		b.f.abandon()
+// received counts n bytes and decides the outcome at the end of the body.
+func (b *receivedBody) received(n int, err error) error {
+	if n > 0 {
+		b.h.Renew()
+		b.left.Add(-int64(n))
 	}
+	if left := b.left.Load(); err == io.EOF && left > 0 { //nolint:errorlint // io.Reader's own contract
+		err = b.t.broken(fmt.Sprintf("the body ended %d bytes before its announced end", left))
+	}
+	if err != nil {
+		b.h.End(err)
+	}
+	return err
 }
 
 // Close ends the call: as a success if all that was announced has been read.
 func (b *receivedBody) Close() error {
 	err := b.body.Close()
-	b.stop()
 	if b.left.Load() == 0 {
-		b.f.end(nil)
+		b.h.End(nil)
 	} else {
-		b.f.abandon()
+		b.h.Abandon()
 	}
 	return err
-}
-
-func (b *receivedBody) finish(err error) {
-	b.stop()
-	b.f.end(err)
 }

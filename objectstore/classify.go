@@ -13,6 +13,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -91,19 +92,13 @@ func Classify(callerCtx context.Context, err error) resilience.Verdict {
 	if out, ok := own(err); ok {
 		return resilience.Verdict{Outcome: out}
 	}
-	if callerLeft(callerCtx, err) {
+	if door.CallerLeft(callerCtx, err) { // perhaps in the middle of an answer whose status was well
 		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
 	if s, code := answer(err); s != 0 || code != "" {
 		return answered(err, s, code)
 	}
 	return resilience.Verdict{Outcome: unanswered(callerCtx, err)}
-}
-
-// callerLeft is true for the caller's own cancellation, also in the middle of an
-// answer whose status was well.
-func callerLeft(callerCtx context.Context, err error) bool {
-	return errors.Is(callerCtx.Err(), context.Canceled) && errors.Is(err, context.Canceled)
 }
 
 // own reads the errors that this package makes, and those of other services

@@ -6,9 +6,12 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
 	"github.com/penstock-go/penstock/testutil"
 )
 
@@ -27,4 +30,27 @@ func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
 		Heal: func(release <-chan struct{}) { s.set(func(http.ResponseWriter, *http.Request) { <-release }) },
 		Seen: func() int { return int(s.requests.Load()) },
 	}.ThroughAnOutage(t)
+}
+
+func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
+	_, b := breaker(t, resilience.Config{})
+	limiter, err := inflight.New(b, 0)
+	require.NoError(t, err)
+	g := objectstore.Guard{InFlight: limiter}
+	s := serve(t, says(500, "InternalError"))
+	client := newClient(t, objectstore.Config{Endpoint: s.URL})
+	for name, call := range map[string]func() error{
+		"HeadBucket": func() error {
+			_, err := g.HeadBucket(t.Context(), client, &s3.HeadBucketInput{Bucket: aws.String("bucket")})
+			return err
+		},
+		"GetObject": func() error { _, err := g.GetObject(t.Context(), client, get("key")); return err },
+	} {
+		b.Reset()
+		s.requests.Store(0)
+		for _, err := range testutil.Stampede(1000, call) {
+			require.Error(t, err)
+		}
+		assert.Equal(t, int32(5), s.requests.Load(), name)
+	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/penstock-go/penstock/internal/door"
 )
 
 // hashKey is the metadata in which UploadFile keeps the content's SHA-256, in
@@ -88,21 +90,21 @@ func (d *download) changed(err error) bool {
 
 func (d *download) run(ctx context.Context) (*DownloadFileOutput, error) {
 	t := target{"GetObject", aws.ToString(d.in.Bucket), aws.ToString(d.in.Key)}
-	return call(ctx, d.guard, t, func(f *flight) (*DownloadFileOutput, error) {
+	return open(ctx, d.guard, t, func(h *door.Handle) (*DownloadFileOutput, error) {
 		in := *d.in
 		if d.resumed > 0 {
 			in.Range, in.IfMatch = aws.String(fmt.Sprintf("bytes=%d-", d.resumed)), aws.String(d.etag)
 		}
-		got, err := openObject(f, d.client, &in, d.optFns)
+		got, err := openObject(h.Context(), d.client, &in, d.optFns)
 		if err != nil {
 			return nil, err
 		}
 		defer got.Body.Close()
-		return d.receive(f, got)
+		return d.receive(h, got)
 	})
 }
 
-func (d *download) receive(f *flight, got *s3.GetObjectOutput) (*DownloadFileOutput, error) {
+func (d *download) receive(h *door.Handle, got *s3.GetObjectOutput) (*DownloadFileOutput, error) {
 	start, total, err := extent(got)
 	if err != nil {
 		return nil, d.broken(err.Error())
@@ -113,10 +115,10 @@ func (d *download) receive(f *flight, got *s3.GetObjectOutput) (*DownloadFileOut
 	if err := d.place(got, start); err != nil {
 		return nil, &localError{err}
 	}
-	if err := d.write(f, got.Body); err != nil {
+	if err := d.write(h, got.Body); err != nil {
 		return nil, err
 	}
-	return d.verify(f, got, total)
+	return d.verify(h, got, total)
 }
 
 // extent is where the answer's bytes begin and how long the object is; -1
@@ -150,12 +152,12 @@ func (d *download) place(got *s3.GetObjectOutput, start int64) error {
 	return err
 }
 
-func (d *download) write(f *flight, body io.Reader) error {
+func (d *download) write(h *door.Handle, body io.Reader) error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
-			f.permit.Renew()
+			h.Renew()
 			if _, err := d.file.Write(buf[:n]); err != nil {
 				return &localError{fmt.Errorf("objectstore: cannot write the download of %q: %w", d.path, err)}
 			}
@@ -170,12 +172,12 @@ func (d *download) write(f *flight, body io.Reader) error {
 }
 
 // verify reads the file back, so that bytes of an earlier try are covered too.
-func (d *download) verify(f *flight, got *s3.GetObjectOutput, total int64) (*DownloadFileOutput, error) {
+func (d *download) verify(h *door.Handle, got *s3.GetObjectOutput, total int64) (*DownloadFileOutput, error) {
 	md5sum, sha := md5.New(), sha256.New()
 	if _, err := d.file.Seek(0, io.SeekStart); err != nil {
 		return nil, &localError{err}
 	}
-	size, err := io.Copy(io.MultiWriter(md5sum, sha), renewing{d.file, f})
+	size, err := io.Copy(io.MultiWriter(md5sum, sha), renewing{d.file, h})
 	if err != nil {
 		return nil, &localError{fmt.Errorf("objectstore: cannot read back the download of %q: %w", d.path, err)}
 	}
@@ -190,13 +192,14 @@ func (d *download) verify(f *flight, got *s3.GetObjectOutput, total int64) (*Dow
 	return out, nil
 }
 
+// renewing renews a probe's lease with each read.
 type renewing struct {
 	r io.Reader
-	f *flight
+	h *door.Handle
 }
 
 func (r renewing) Read(p []byte) (int, error) {
-	r.f.permit.Renew()
+	r.h.Renew()
 	return r.r.Read(p)
 }
 

@@ -51,6 +51,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
 )
 
 // PutObjectAPI is the part of *s3.Client that PutObject needs.
@@ -110,13 +111,11 @@ type Guard struct {
 	// outcome is decided. It
 	// is not told of a refused call, nor of one that panicked.
 	Settled func(resilience.Verdict)
-}
-
-func (g Guard) breaker() *resilience.Breaker {
-	if g.Breaker != nil {
-		return g.Breaker
-	}
-	return resilience.S3
+	// InFlight, where set, is entered by each call first, so that no more calls
+	// are in flight than its breaker still tolerates failures; a call waits there
+	// for its turn. Its breaker is then the guard's: with another one in Breaker
+	// each call returns an error that says so, and nothing is sent.
+	InFlight *inflight.Limiter
 }
 
 // once adds to the caller's options what makes a call one request.
@@ -132,7 +131,7 @@ func simple[In, Out any](
 	ctx context.Context, g Guard, t target, in In, optFns []func(*s3.Options),
 	method func(context.Context, In, ...func(*s3.Options)) (Out, error),
 ) (Out, error) {
-	return call(ctx, g, t, func(f *flight) (Out, error) { return method(f.ctx, in, once(optFns)...) })
+	return call(ctx, g, t, func(ctx context.Context) (Out, error) { return method(ctx, in, once(optFns)...) })
 }
 
 // checked is simple with a look at the answer: what no S3 would say, such as
@@ -142,8 +141,8 @@ func checked[In, Out any](
 	ctx context.Context, g Guard, t target, in In, optFns []func(*s3.Options),
 	method func(context.Context, In, ...func(*s3.Options)) (Out, error), wrong func(Out) string,
 ) (Out, error) {
-	return call(ctx, g, t, func(f *flight) (Out, error) {
-		out, err := method(f.ctx, in, once(optFns)...)
+	return call(ctx, g, t, func(ctx context.Context) (Out, error) {
+		out, err := method(ctx, in, once(optFns)...)
 		if err == nil {
 			err = t.broken(wrong(out))
 		}
@@ -226,7 +225,9 @@ func (g Guard) CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.Copy
 		return nil, err
 	}
 	t := target{"CopyObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
-	return call(ctx, g, t, func(f *flight) (*s3.CopyObjectOutput, error) { return copyChecked(f.ctx, client, t, in, once(optFns)) })
+	return call(ctx, g, t, func(ctx context.Context) (*s3.CopyObjectOutput, error) {
+		return copyChecked(ctx, client, t, in, once(optFns))
+	})
 }
 
 func copyChecked(ctx context.Context, client CopyObjectAPI, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options)) (*s3.CopyObjectOutput, error) {

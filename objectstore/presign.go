@@ -23,9 +23,9 @@ type PresignInput struct {
 // object, for 15 minutes unless s3.WithPresignExpires says otherwise. Signing
 // is local: it takes no slot and counts as nothing. While the breaker is not
 // closed it is refused all the same, since the URL would lead to an upstream
-// that is away.
+// that is unavailable.
 func (g Guard) GeneratePresignedURL(ctx context.Context, client PresignAPI, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
-	if err := g.breaker().Check(ctx); err != nil {
+	if err := g.through().Breaker.Check(ctx); err != nil {
 		return nil, err
 	}
 	switch {

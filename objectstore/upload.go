@@ -15,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/penstock-go/penstock/internal/door"
 )
 
 // abortTimeout bounds the clean-up of a failed multipart upload, which goes
@@ -54,8 +56,8 @@ func (g Guard) UploadFile(ctx context.Context, client UploadFileAPI, in *transfe
 	}
 	defer file.Close()
 	u := &upload{api: client, bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key), file: file, read: sha256.New()}
-	return call(ctx, g, target{op, u.bucket, u.key}, func(f *flight) (*transfermanager.UploadObjectOutput, error) {
-		return u.send(f, *in, optFns)
+	return open(ctx, g, target{op, u.bucket, u.key}, func(h *door.Handle) (*transfermanager.UploadObjectOutput, error) {
+		return u.send(h, *in, optFns)
 	})
 }
 
@@ -69,7 +71,7 @@ type upload struct {
 	transfermanager.S3APIClient // nil: an upload calls none of the other methods
 
 	api         UploadFileAPI
-	f           *flight
+	h           *door.Handle
 	bucket, key string
 	file        *os.File
 	size        int64
@@ -82,7 +84,7 @@ type upload struct {
 
 func (u *upload) hash() error {
 	h := sha256.New()
-	size, err := io.Copy(h, renewing{u.file, u.f})
+	size, err := io.Copy(h, renewing{u.file, u.h})
 	if err == nil {
 		_, err = u.file.Seek(0, io.SeekStart)
 	}
@@ -94,8 +96,8 @@ func (u *upload) hash() error {
 	return nil
 }
 
-func (u *upload) send(f *flight, in transfermanager.UploadObjectInput, optFns []func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
-	u.f = f
+func (u *upload) send(h *door.Handle, in transfermanager.UploadObjectInput, optFns []func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
+	u.h = h
 	if err := u.hash(); err != nil {
 		return nil, err
 	}
@@ -107,14 +109,14 @@ func (u *upload) send(f *flight, in transfermanager.UploadObjectInput, optFns []
 	if in.Metadata[hashKey] == "" {
 		in.Metadata[hashKey] = u.sum
 	}
-	out, err := transfermanager.New(u, append([]func(*transfermanager.Options){u.options}, optFns...)...).UploadObject(f.ctx, &in)
+	out, err := transfermanager.New(u, append([]func(*transfermanager.Options){u.options}, optFns...)...).UploadObject(h.Context(), &in)
 	if err == nil {
 		return out, nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.first != nil { // the manager keeps only its text if the clean-up fails too
-		f.end(u.first)
+		h.End(u.first)
 	}
 	return nil, err
 }
@@ -163,7 +165,7 @@ func (u *upload) PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ..
 	if err := u.unchanged(); err != nil {
 		return nil, u.note(err)
 	}
-	out, err := putChecked(ctx, u.f, u.api, in, in.Body, once(optFns))
+	out, err := putChecked(ctx, u.h, u.api, in, in.Body, once(optFns))
 	return out, u.note(err)
 }
 
@@ -181,7 +183,7 @@ func (u *upload) UploadPart(ctx context.Context, in *s3.UploadPartInput, optFns 
 		out, err := u.api.UploadPart(ctx, in, once(optFns)...)
 		return out, u.note(err)
 	}
-	sent, err := newSentBody(u.f, rs)
+	sent, err := newSentBody(u.h, rs)
 	if err != nil {
 		return nil, u.note(err)
 	}

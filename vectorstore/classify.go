@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -142,7 +143,7 @@ func outcome(caller context.Context, err error) resilience.Outcome {
 		return transport(st)
 	}
 	switch {
-	case errors.Is(err, context.Canceled) && errors.Is(caller.Err(), context.Canceled),
+	case door.CallerLeft(caller, err),
 		errors.Is(err, client.ErrClientNotReady):
 		return resilience.Ignored
 	default:

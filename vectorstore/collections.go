@@ -14,7 +14,7 @@ func HasCollection(ctx context.Context, c Collections, collName string) (bool, e
 
 // HasCollection is the package's HasCollection through the guard's breaker.
 func (g Guard) HasCollection(ctx context.Context, c Collections, collName string) (bool, error) {
-	return call(ctx, g, op{name: "HasCollection", label: "has_collection", collection: collName, client: c}, nil, func(ctx context.Context) (bool, error) {
+	return call(ctx, g, target{name: "HasCollection", label: "has_collection", collection: collName, client: c}, nil, func(ctx context.Context) (bool, error) {
 		return c.HasCollection(ctx, collName)
 	})
 }
@@ -26,7 +26,7 @@ func ListCollections(ctx context.Context, c Collections, opts ...client.ListColl
 
 // ListCollections is the package's ListCollections through the guard's breaker.
 func (g Guard) ListCollections(ctx context.Context, c Collections, opts ...client.ListCollectionOption) ([]*entity.Collection, error) {
-	return call(ctx, g, op{name: "ListCollections", label: "list_collections", client: c}, nil, func(ctx context.Context) ([]*entity.Collection, error) {
+	return call(ctx, g, target{name: "ListCollections", label: "list_collections", client: c}, nil, func(ctx context.Context) ([]*entity.Collection, error) {
 		return c.ListCollections(ctx, opts...)
 	})
 }
@@ -38,7 +38,7 @@ func CreateCollection(ctx context.Context, c Collections, schema *entity.Schema,
 
 // CreateCollection is the package's CreateCollection through the guard's breaker.
 func (g Guard) CreateCollection(ctx context.Context, c Collections, schema *entity.Schema, shardsNum int32, opts ...client.CreateCollectionOption) error {
-	return do(ctx, g, op{name: "CreateCollection", label: "create_collection", collection: schemaName(schema), client: c, invalid: checkSchema(schema)}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "CreateCollection", label: "create_collection", collection: schemaName(schema), client: c, invalid: checkSchema(schema)}, func(ctx context.Context) error {
 		return c.CreateCollection(ctx, schema, shardsNum, opts...)
 	})
 }
@@ -50,7 +50,7 @@ func DescribeCollection(ctx context.Context, c Collections, collName string) (*e
 
 // DescribeCollection is the package's DescribeCollection through the guard's breaker.
 func (g Guard) DescribeCollection(ctx context.Context, c Collections, collName string) (*entity.Collection, error) {
-	return call(ctx, g, op{name: "DescribeCollection", label: "describe_collection", collection: collName, client: c}, nil, func(ctx context.Context) (*entity.Collection, error) {
+	return call(ctx, g, target{name: "DescribeCollection", label: "describe_collection", collection: collName, client: c}, nil, func(ctx context.Context) (*entity.Collection, error) {
 		return c.DescribeCollection(ctx, collName)
 	})
 }
@@ -63,7 +63,7 @@ func DropCollection(ctx context.Context, c Collections, collName string, opts ..
 
 // DropCollection is the package's DropCollection through the guard's breaker.
 func (g Guard) DropCollection(ctx context.Context, c Collections, collName string, opts ...client.DropCollectionOption) error {
-	return do(ctx, g, op{name: "DropCollection", label: "drop_collection", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "DropCollection", label: "drop_collection", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.DropCollection(ctx, collName, opts...)
 	})
 }
@@ -75,7 +75,7 @@ func CreateIndex(ctx context.Context, c Indexes, collName, fieldName string, idx
 
 // CreateIndex is the package's CreateIndex through the guard's breaker.
 func (g Guard) CreateIndex(ctx context.Context, c Indexes, collName, fieldName string, idx entity.Index, async bool, opts ...client.IndexOption) error {
-	return do(ctx, g, op{name: "CreateIndex", label: "create_index", collection: collName, client: c, invalid: checkIndex(idx)}, patiently(async, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "CreateIndex", label: "create_index", collection: collName, client: c, invalid: checkIndex(idx)}, patiently(async, func(ctx context.Context) error {
 		return c.CreateIndex(ctx, collName, fieldName, idx, async, opts...)
 	}))
 }
@@ -87,7 +87,7 @@ func DescribeIndex(ctx context.Context, c Indexes, collName, fieldName string, o
 
 // DescribeIndex is the package's DescribeIndex through the guard's breaker.
 func (g Guard) DescribeIndex(ctx context.Context, c Indexes, collName, fieldName string, opts ...client.IndexOption) ([]entity.Index, error) {
-	return call(ctx, g, op{name: "DescribeIndex", label: "describe_index", collection: collName, client: c}, nil, func(ctx context.Context) ([]entity.Index, error) {
+	return call(ctx, g, target{name: "DescribeIndex", label: "describe_index", collection: collName, client: c}, nil, func(ctx context.Context) ([]entity.Index, error) {
 		return c.DescribeIndex(ctx, collName, fieldName, opts...)
 	})
 }
@@ -100,7 +100,7 @@ func DropIndex(ctx context.Context, c Indexes, collName, fieldName string, opts 
 
 // DropIndex is the package's DropIndex through the guard's breaker.
 func (g Guard) DropIndex(ctx context.Context, c Indexes, collName, fieldName string, opts ...client.IndexOption) error {
-	return do(ctx, g, op{name: "DropIndex", label: "drop_index", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "DropIndex", label: "drop_index", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.DropIndex(ctx, collName, fieldName, opts...)
 	})
 }
@@ -113,7 +113,7 @@ func LoadCollection(ctx context.Context, c Loader, collName string, async bool, 
 
 // LoadCollection is the package's LoadCollection through the guard's breaker.
 func (g Guard) LoadCollection(ctx context.Context, c Loader, collName string, async bool, opts ...client.LoadCollectionOption) error {
-	return do(ctx, g, op{name: "LoadCollection", label: "load_collection", collection: collName, client: c}, patiently(async, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "LoadCollection", label: "load_collection", collection: collName, client: c}, patiently(async, func(ctx context.Context) error {
 		return c.LoadCollection(ctx, collName, async, opts...)
 	}))
 }
@@ -125,7 +125,7 @@ func ReleaseCollection(ctx context.Context, c Loader, collName string, opts ...c
 
 // ReleaseCollection is the package's ReleaseCollection through the guard's breaker.
 func (g Guard) ReleaseCollection(ctx context.Context, c Loader, collName string, opts ...client.ReleaseCollectionOption) error {
-	return do(ctx, g, op{name: "ReleaseCollection", label: "release_collection", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "ReleaseCollection", label: "release_collection", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.ReleaseCollection(ctx, collName, opts...)
 	})
 }
@@ -137,7 +137,7 @@ func GetLoadState(ctx context.Context, c Loader, collName string, partitionNames
 
 // GetLoadState is the package's GetLoadState through the guard's breaker.
 func (g Guard) GetLoadState(ctx context.Context, c Loader, collName string, partitionNames []string) (entity.LoadState, error) {
-	return call(ctx, g, op{name: "GetLoadState", label: "get_load_state", collection: collName, client: c}, nil, func(ctx context.Context) (entity.LoadState, error) {
+	return call(ctx, g, target{name: "GetLoadState", label: "get_load_state", collection: collName, client: c}, nil, func(ctx context.Context) (entity.LoadState, error) {
 		return c.GetLoadState(ctx, collName, partitionNames)
 	})
 }
@@ -149,7 +149,7 @@ func CreatePartition(ctx context.Context, c Partitions, collName, partitionName 
 
 // CreatePartition is the package's CreatePartition through the guard's breaker.
 func (g Guard) CreatePartition(ctx context.Context, c Partitions, collName, partitionName string, opts ...client.CreatePartitionOption) error {
-	return do(ctx, g, op{name: "CreatePartition", label: "create_partition", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "CreatePartition", label: "create_partition", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.CreatePartition(ctx, collName, partitionName, opts...)
 	})
 }
@@ -161,7 +161,7 @@ func DropPartition(ctx context.Context, c Partitions, collName, partitionName st
 
 // DropPartition is the package's DropPartition through the guard's breaker.
 func (g Guard) DropPartition(ctx context.Context, c Partitions, collName, partitionName string, opts ...client.DropPartitionOption) error {
-	return do(ctx, g, op{name: "DropPartition", label: "drop_partition", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "DropPartition", label: "drop_partition", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.DropPartition(ctx, collName, partitionName, opts...)
 	})
 }
@@ -173,7 +173,7 @@ func ShowPartitions(ctx context.Context, c Partitions, collName string) ([]*enti
 
 // ShowPartitions is the package's ShowPartitions through the guard's breaker.
 func (g Guard) ShowPartitions(ctx context.Context, c Partitions, collName string) ([]*entity.Partition, error) {
-	return call(ctx, g, op{name: "ShowPartitions", label: "show_partitions", collection: collName, client: c}, nil, func(ctx context.Context) ([]*entity.Partition, error) {
+	return call(ctx, g, target{name: "ShowPartitions", label: "show_partitions", collection: collName, client: c}, nil, func(ctx context.Context) ([]*entity.Partition, error) {
 		return c.ShowPartitions(ctx, collName)
 	})
 }
@@ -185,7 +185,7 @@ func HasPartition(ctx context.Context, c Partitions, collName, partitionName str
 
 // HasPartition is the package's HasPartition through the guard's breaker.
 func (g Guard) HasPartition(ctx context.Context, c Partitions, collName, partitionName string) (bool, error) {
-	return call(ctx, g, op{name: "HasPartition", label: "has_partition", collection: collName, client: c}, nil, func(ctx context.Context) (bool, error) {
+	return call(ctx, g, target{name: "HasPartition", label: "has_partition", collection: collName, client: c}, nil, func(ctx context.Context) (bool, error) {
 		return c.HasPartition(ctx, collName, partitionName)
 	})
 }
@@ -198,7 +198,7 @@ func LoadPartitions(ctx context.Context, c Partitions, collName string, partitio
 
 // LoadPartitions is the package's LoadPartitions through the guard's breaker.
 func (g Guard) LoadPartitions(ctx context.Context, c Partitions, collName string, partitionNames []string, async bool, opts ...client.LoadPartitionsOption) error {
-	return do(ctx, g, op{name: "LoadPartitions", label: "load_partitions", collection: collName, client: c}, patiently(async, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "LoadPartitions", label: "load_partitions", collection: collName, client: c}, patiently(async, func(ctx context.Context) error {
 		return c.LoadPartitions(ctx, collName, partitionNames, async, opts...)
 	}))
 }
@@ -210,7 +210,7 @@ func ReleasePartitions(ctx context.Context, c Partitions, collName string, parti
 
 // ReleasePartitions is the package's ReleasePartitions through the guard's breaker.
 func (g Guard) ReleasePartitions(ctx context.Context, c Partitions, collName string, partitionNames []string, opts ...client.ReleasePartitionsOption) error {
-	return do(ctx, g, op{name: "ReleasePartitions", label: "release_partitions", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "ReleasePartitions", label: "release_partitions", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.ReleasePartitions(ctx, collName, partitionNames, opts...)
 	})
 }
@@ -222,7 +222,7 @@ func RenameCollection(ctx context.Context, c Aliases, collName, newName string) 
 
 // RenameCollection is the package's RenameCollection through the guard's breaker.
 func (g Guard) RenameCollection(ctx context.Context, c Aliases, collName, newName string) error {
-	return do(ctx, g, op{name: "RenameCollection", label: "rename_collection", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "RenameCollection", label: "rename_collection", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.RenameCollection(ctx, collName, newName)
 	})
 }
@@ -234,7 +234,7 @@ func CreateAlias(ctx context.Context, c Aliases, collName, alias string) error {
 
 // CreateAlias is the package's CreateAlias through the guard's breaker.
 func (g Guard) CreateAlias(ctx context.Context, c Aliases, collName, alias string) error {
-	return do(ctx, g, op{name: "CreateAlias", label: "create_alias", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "CreateAlias", label: "create_alias", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.CreateAlias(ctx, collName, alias)
 	})
 }
@@ -246,7 +246,7 @@ func DropAlias(ctx context.Context, c Aliases, alias string) error {
 
 // DropAlias is the package's DropAlias through the guard's breaker.
 func (g Guard) DropAlias(ctx context.Context, c Aliases, alias string) error {
-	return do(ctx, g, op{name: "DropAlias", label: "drop_alias", client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "DropAlias", label: "drop_alias", client: c}, func(ctx context.Context) error {
 		return c.DropAlias(ctx, alias)
 	})
 }
@@ -258,7 +258,7 @@ func AlterAlias(ctx context.Context, c Aliases, collName, alias string) error {
 
 // AlterAlias is the package's AlterAlias through the guard's breaker.
 func (g Guard) AlterAlias(ctx context.Context, c Aliases, collName, alias string) error {
-	return do(ctx, g, op{name: "AlterAlias", label: "alter_alias", collection: collName, client: c}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "AlterAlias", label: "alter_alias", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.AlterAlias(ctx, collName, alias)
 	})
 }
@@ -270,7 +270,7 @@ func GetVersion(ctx context.Context, c Prober) (string, error) {
 
 // GetVersion is the package's GetVersion through the guard's breaker.
 func (g Guard) GetVersion(ctx context.Context, c Prober) (string, error) {
-	return call(ctx, g, op{name: "GetVersion", label: "get_version", client: c}, nil, func(ctx context.Context) (string, error) {
+	return call(ctx, g, target{name: "GetVersion", label: "get_version", client: c}, nil, func(ctx context.Context) (string, error) {
 		return c.GetVersion(ctx)
 	})
 }
@@ -283,7 +283,7 @@ func CheckHealth(ctx context.Context, c Prober) (*entity.MilvusState, error) {
 
 // CheckHealth is the package's CheckHealth through the guard's breaker.
 func (g Guard) CheckHealth(ctx context.Context, c Prober) (*entity.MilvusState, error) {
-	return call(ctx, g, op{name: "CheckHealth", label: "check_health", client: c}, nil, func(ctx context.Context) (*entity.MilvusState, error) {
+	return call(ctx, g, target{name: "CheckHealth", label: "check_health", client: c}, nil, func(ctx context.Context) (*entity.MilvusState, error) {
 		return c.CheckHealth(ctx)
 	})
 }

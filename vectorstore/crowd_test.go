@@ -5,10 +5,14 @@ import (
 	"testing"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
 	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/vectorstore"
 )
@@ -32,4 +36,27 @@ func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
 		},
 		Seen: func() int { return s.count("ShowCollections") },
 	}.ThroughAnOutage(t)
+}
+
+func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	s.fail("Query", status.Error(codes.Unavailable, "down"))
+	_, b := guard(t)
+	limiter, err := inflight.New(b, 0)
+	require.NoError(t, err)
+	g := vectorstore.Guard{InFlight: limiter}
+	for i, call := range []func() error{
+		func() error { _, err := g.Query(t.Context(), c, "docs", nil, `id == "a"`, nil); return err },
+		func() error {
+			_, err := g.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithOutputFields("id"))
+			return err
+		},
+	} {
+		b.Reset()
+		for _, err := range testutil.Stampede(1000, call) {
+			require.Error(t, err)
+		}
+		assert.Equal(t, 5*(i+1), s.count("Query"))
+	}
 }

@@ -8,9 +8,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc/status"
 
+	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/internal/trace"
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
 )
 
 // maxWait bounds the SDK's synchronous waits where the context has no deadline.
@@ -27,17 +29,18 @@ type Guard struct {
 	// its outcome is decided. It
 	// is not told of a refused call, nor of one that panicked.
 	Settled func(resilience.Verdict)
+	// InFlight, where set, is entered by each call first, so that no more calls
+	// are in flight than its breaker still tolerates failures; a call waits there
+	// for its turn. Its breaker is then the guard's: with another one in Breaker
+	// each call returns an error that says so, and nothing is sent.
+	InFlight *inflight.Limiter
 }
 
-func (g Guard) breaker() *resilience.Breaker {
-	if g.Breaker == nil {
-		return resilience.Milvus
-	}
-	return g.Breaker
-}
+// through is the guard with its breaker.
+func (g Guard) through() door.Guard { return door.Guard(g).Or(resilience.Milvus) }
 
-// op describes a call.
-type op struct {
+// target says what a call is about.
+type target struct {
 	name       string // as the SDK names it, for messages
 	label      string // for metrics and spans
 	collection string
@@ -45,12 +48,24 @@ type op struct {
 	invalid    error // why it must not be sent
 }
 
+// operation describes a call about t.
+func (t target) operation() door.Op {
+	op := door.Op{Name: t.label, Classify: t.classify, Span: t.span(), Observe: metrics.ObserveCall}
+	if t.invalid == nil && isNil(t.client) {
+		t.invalid = errNoClient
+	}
+	if t.invalid != nil {
+		op.Invalid = &ArgumentError{Op: t.name, Reason: t.invalid.Error()}
+	}
+	return op
+}
+
 // typed is implemented by clients whose upstream errors all carry a status, so
 // that an error without one is the SDK's own refusal of the arguments.
 type typed interface{ typedErrors() }
 
-func (o op) classify(caller context.Context, err error) resilience.Verdict {
-	if _, ok := o.client.(typed); ok && plain(err) {
+func (t target) classify(caller context.Context, err error) resilience.Verdict {
+	if _, ok := t.client.(typed); ok && plain(err) {
 		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
 	return Classify(caller, err)
@@ -61,96 +76,37 @@ func plain(err error) bool {
 	return !ok && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-func (o op) attributes() []attribute.KeyValue {
-	attrs := []attribute.KeyValue{
+func (t target) span() *trace.Span {
+	name, attrs := t.label, []attribute.KeyValue{
 		attribute.String("db.system.name", "milvus"),
-		attribute.String("db.operation.name", o.label),
+		attribute.String("db.operation.name", t.label),
 	}
-	if o.collection != "" {
-		attrs = append(attrs, attribute.String("db.collection.name", o.collection))
+	if t.collection != "" {
+		name += " " + t.collection
+		attrs = append(attrs, attribute.String("db.collection.name", t.collection))
 	}
-	return attrs
-}
-
-func (o op) start(ctx context.Context, b *resilience.Breaker) (context.Context, *trace.Span) {
-	name := o.label
-	if o.collection != "" {
-		name += " " + o.collection
-	}
-	return trace.Start(ctx, b, name, o.attributes()...)
-}
-
-// call is the one way through the door.
-func call[T any](ctx context.Context, g Guard, o op, valid func(T) error, fn func(context.Context) (T, error)) (T, error) {
-	b := g.breaker()
-	ctx, span := o.start(ctx, b)
-	var (
-		v        T
-		err      = errPanicked
-		settled  resilience.Verdict
-		admitted bool
-	)
-	classify := func(caller context.Context, err error) resilience.Verdict {
-		settled = o.classify(caller, err)
-		return settled
-	}
-	defer func() {
-		if err == errPanicked { //nolint:errorlint // the very value
-			span.End(err, ignore, errorType)
-		}
-	}()
-	if o.invalid == nil && isNil(o.client) {
-		o.invalid = errNoClient
-	}
-	if o.invalid != nil {
-		err = &ArgumentError{Op: o.name, Reason: o.invalid.Error()}
-	} else {
-		v, err = resilience.CallOp(ctx, b, resilience.Op[T]{Name: o.label, Classify: classify, Validate: contract(o, valid)},
-			func(ctx context.Context) (T, error) {
-				admitted = true
-				defer stopwatch(b, o.label)()
-				return fn(ctx)
-			})
-	}
-	if admitted && g.Settled != nil {
-		g.Settled(settled)
-	}
-	span.End(err, o.classify, errorType)
-	return v, err
-}
-
-// stopwatch starts to time a call that was admitted.
-func stopwatch(b *resilience.Breaker, operation string) (stop func()) {
-	started := time.Now()
-	return func() { metrics.ObserveCall(b.Name(), operation, time.Since(started)) }
+	return trace.New(name, errorType, attrs...)
 }
 
 var errNoClient = errors.New("no client")
 
-// errPanicked stands for what a call was to return that a panic or
-// runtime.Goexit went through, which go on.
-var errPanicked = errors.New("vectorstore: the client panicked")
-
-func ignore(context.Context, error) resilience.Verdict {
-	return resilience.Verdict{Outcome: resilience.Ignored}
-}
-
-// contract turns a check of an answer into one that gives a ContractError.
-func contract[T any](o op, valid func(T) error) func(T) error {
-	if valid == nil {
-		return nil
-	}
-	return func(v T) error {
-		if err := valid(v); err != nil {
-			return &ContractError{Op: o.name, Reason: err.Error()}
+// call is the way of operations that end when fn returns. valid, if not nil,
+// checks the answer: what it finds wrong is a ContractError.
+func call[T any](ctx context.Context, g Guard, t target, valid func(T) error, fn func(context.Context) (T, error)) (T, error) {
+	return door.Call(ctx, g.through(), t.operation(), func(ctx context.Context) (T, error) {
+		v, err := fn(ctx)
+		if err == nil && valid != nil {
+			if wrong := valid(v); wrong != nil {
+				err = &ContractError{Op: t.name, Reason: wrong.Error()}
+			}
 		}
-		return nil
-	}
+		return v, err
+	})
 }
 
 // do is call for operations without a result.
-func do(ctx context.Context, g Guard, o op, fn func(context.Context) error) error {
-	_, err := call(ctx, g, o, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
+func do(ctx context.Context, g Guard, t target, fn func(context.Context) error) error {
+	_, err := call(ctx, g, t, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
 	return err
 }
 

@@ -16,7 +16,7 @@ func Upsert(ctx context.Context, c Upserter, collName, partitionName string, col
 
 // Upsert is the package's Upsert through the guard's breaker.
 func (g Guard) Upsert(ctx context.Context, c Upserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
-	return call(ctx, g, op{name: "Upsert", label: "upsert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
+	return call(ctx, g, target{name: "Upsert", label: "upsert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
 		return c.Upsert(withColumns(ctx, columns), collName, partitionName, columns...)
 	})
 }
@@ -28,7 +28,7 @@ func Insert(ctx context.Context, c Inserter, collName, partitionName string, col
 
 // Insert is the package's Insert through the guard's breaker.
 func (g Guard) Insert(ctx context.Context, c Inserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
-	return call(ctx, g, op{name: "Insert", label: "insert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
+	return call(ctx, g, target{name: "Insert", label: "insert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
 		return c.Insert(withColumns(ctx, columns), collName, partitionName, columns...)
 	})
 }
@@ -40,7 +40,7 @@ func Get(ctx context.Context, c Getter, collName string, ids entity.Column, opts
 
 // Get is the package's Get through the guard's breaker.
 func (g Guard) Get(ctx context.Context, c Getter, collName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error) {
-	return call(ctx, g, op{name: "Get", label: "get", collection: collName, client: c, invalid: checkKeys(c, ids, true)}, evenRows, func(ctx context.Context) (client.ResultSet, error) {
+	return call(ctx, g, target{name: "Get", label: "get", collection: collName, client: c, invalid: checkKeys(c, ids, true)}, evenRows, func(ctx context.Context) (client.ResultSet, error) {
 		return c.Get(withKeys(ctx, ids), collName, ids, opts...)
 	})
 }
@@ -53,7 +53,7 @@ func Query(ctx context.Context, c Querier, collName string, partitionNames []str
 
 // Query is the package's Query through the guard's breaker.
 func (g Guard) Query(ctx context.Context, c Querier, collName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
-	return call(ctx, g, op{name: "Query", label: "query", collection: collName, client: c}, evenRows, func(ctx context.Context) (client.ResultSet, error) {
+	return call(ctx, g, target{name: "Query", label: "query", collection: collName, client: c}, evenRows, func(ctx context.Context) (client.ResultSet, error) {
 		return c.Query(ctx, collName, partitionNames, expr, outputFields, opts...)
 	})
 }
@@ -73,7 +73,7 @@ func (g Guard) Search(ctx context.Context, c Searcher, collName string, partitio
 	if isNil(sp) {
 		sp = noParams()
 	}
-	return call(ctx, g, op{name: "Search", label: "search", collection: collName, client: c, invalid: checkVectors(vectors)}, wantedResults(len(vectors), topK), func(ctx context.Context) ([]client.SearchResult, error) {
+	return call(ctx, g, target{name: "Search", label: "search", collection: collName, client: c, invalid: checkVectors(vectors)}, wantedResults(len(vectors), topK), func(ctx context.Context) ([]client.SearchResult, error) {
 		return settleEmpty(c.Search(ctx, collName, partitions, expr, outputFields, vectors, vectorField, metricType, topK, sp, opts...))
 	})
 }
@@ -90,7 +90,7 @@ func HybridSearch(ctx context.Context, c HybridSearcher, collName string, partit
 func (g Guard) HybridSearch(ctx context.Context, c HybridSearcher, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
 	subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
-	return call(ctx, g, op{name: "HybridSearch", label: "hybrid_search", collection: collName, client: c, invalid: checkHybrid(reranker, subRequests)}, wantedRows(limit), func(ctx context.Context) ([]client.SearchResult, error) {
+	return call(ctx, g, target{name: "HybridSearch", label: "hybrid_search", collection: collName, client: c, invalid: checkHybrid(reranker, subRequests)}, wantedRows(limit), func(ctx context.Context) ([]client.SearchResult, error) {
 		return settleEmpty(c.HybridSearch(ctx, collName, partitions, limit, outputFields, reranker, subRequests, opts...))
 	})
 }
@@ -103,7 +103,7 @@ func SearchText(ctx context.Context, c TextSearcher, collName, expr string, outp
 
 // SearchText is the package's SearchText through the guard's breaker.
 func (g Guard) SearchText(ctx context.Context, c TextSearcher, collName, expr string, outputFields []string, question string, topK int) ([]client.SearchResult, error) {
-	return call(ctx, g, op{name: "SearchText", label: "search_text", collection: collName, client: c}, wantedResults(1, topK), func(ctx context.Context) ([]client.SearchResult, error) {
+	return call(ctx, g, target{name: "SearchText", label: "search_text", collection: collName, client: c}, wantedResults(1, topK), func(ctx context.Context) ([]client.SearchResult, error) {
 		return c.SearchText(ctx, collName, expr, outputFields, question, topK)
 	})
 }
@@ -117,7 +117,7 @@ func Delete(ctx context.Context, c Deleter, collName, partitionName, expr string
 
 // Delete is the package's Delete through the guard's breaker.
 func (g Guard) Delete(ctx context.Context, c Deleter, collName, partitionName, expr string) error {
-	return do(ctx, g, op{name: "Delete", label: "delete", collection: collName, client: c, invalid: checkFilter(expr)}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "Delete", label: "delete", collection: collName, client: c, invalid: checkFilter(expr)}, func(ctx context.Context) error {
 		return c.Delete(ctx, collName, partitionName, expr)
 	})
 }
@@ -130,7 +130,7 @@ func DeleteByPks(ctx context.Context, c Deleter, collName, partitionName string,
 
 // DeleteByPks is the package's DeleteByPks through the guard's breaker.
 func (g Guard) DeleteByPks(ctx context.Context, c Deleter, collName, partitionName string, ids entity.Column) error {
-	return do(ctx, g, op{name: "DeleteByPks", label: "delete", collection: collName, client: c, invalid: checkKeys(c, ids, false)}, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "DeleteByPks", label: "delete", collection: collName, client: c, invalid: checkKeys(c, ids, false)}, func(ctx context.Context) error {
 		return c.DeleteByPks(withKeys(ctx, ids), collName, partitionName, ids)
 	})
 }
@@ -142,7 +142,7 @@ func Flush(ctx context.Context, c Flusher, collName string, async bool, opts ...
 
 // Flush is the package's Flush through the guard's breaker.
 func (g Guard) Flush(ctx context.Context, c Flusher, collName string, async bool, opts ...client.FlushOption) error {
-	return do(ctx, g, op{name: "Flush", label: "flush", collection: collName, client: c}, patiently(async, func(ctx context.Context) error {
+	return do(ctx, g, target{name: "Flush", label: "flush", collection: collName, client: c}, patiently(async, func(ctx context.Context) error {
 		return c.Flush(ctx, collName, async, opts...)
 	}))
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/penstock-go/penstock/internal/trace"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 var spans = tracetest.NewInMemoryExporter()
@@ -28,45 +30,60 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-type breaker struct{ state resilience.State }
-
-func (b breaker) Name() string            { return "llm" }
-func (b breaker) State() resilience.State { return b.state }
-
-func classify(_ context.Context, err error) resilience.Verdict {
-	if err.Error() == "not found" {
-		return resilience.Verdict{Outcome: resilience.Success}
+// breaker is one in the given state.
+func breaker(state resilience.State) *resilience.Breaker {
+	clock := testutil.NewClock()
+	b := resilience.MustNew("llm", resilience.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+	if state != resilience.Closed {
+		b.Trip("test")
 	}
-	return resilience.Verdict{Outcome: resilience.Failure}
+	if state == resilience.HalfOpen {
+		clock.Advance(time.Hour)
+	}
+	return b
 }
 
-func one(t *testing.T, state resilience.State, err error, kind func(error) string) tracetest.SpanStub {
+func status(err error) string {
+	if err.Error() == "boom" {
+		return ""
+	}
+	return err.Error()
+}
+
+// one is the span of a call that end ends.
+func one(t *testing.T, state resilience.State, end func(*trace.Span)) tracetest.SpanStub {
 	spans.Reset()
-	ctx, span := trace.Start(t.Context(), breaker{state}, "chat gpt", attribute.String("gen_ai.operation.name", "chat"))
+	span := trace.New("chat gpt", status, attribute.String("gen_ai.operation.name", "chat"))
+	ctx := span.Start(t.Context(), breaker(state))
 	require.True(t, oteltrace.SpanContextFromContext(ctx).IsValid())
 	span.Set(attribute.Int("gen_ai.usage.input_tokens", 3))
-	span.End(err, classify, kind)
+	end(span)
 	require.Len(t, spans.GetSpans(), 1)
 	return spans.GetSpans()[0]
 }
 
 func TestSpanSaysWhatBecameOfTheCall(t *testing.T) {
-	status := func(error) string { return "503" }
+	ends := func(o resilience.Outcome, err error) func(*trace.Span) {
+		return func(s *trace.Span) { s.End(resilience.Verdict{Outcome: o}, err) }
+	}
+	refused := func(err error) func(*trace.Span) { return func(s *trace.Span) { s.Refuse(err) } }
+	const closed, open, halfOpen = resilience.Closed, resilience.Open, resilience.HalfOpen
 	for _, row := range []struct {
 		name, outcome, errorType string
 		state                    resilience.State
-		err                      error
-		kind                     func(error) string
+		end                      func(*trace.Span)
 		code                     codes.Code
 	}{
-		{"success", "success", "", resilience.Closed, nil, nil, codes.Unset},
-		{"failure by type", "failure", "*errors.errorString", resilience.Closed, errors.New("boom"), nil, codes.Error},
-		{"failure by status", "failure", "503", resilience.HalfOpen, errors.New("boom"), status, codes.Error},
-		{"an answer", "success", "404", resilience.Closed, errors.New("not found"), func(error) string { return "404" }, codes.Unset},
-		{"refusal", "rejected", "circuit_open", resilience.Open, refusal(t, resilience.Failure), status, codes.Error},
-		{"stopped", "rejected", "circuit_denied", resilience.Open, refusal(t, resilience.Denied), status, codes.Error},
+		{"success", "success", "", closed, ends(resilience.Success, nil), codes.Unset},
+		{"failure by type", "failure", "*errors.errorString", closed, ends(resilience.Failure, errors.New("boom")), codes.Error},
+		{"failure by status", "failure", "503", halfOpen, ends(resilience.Failure, errors.New("503")), codes.Error},
+		{"an answer", "success", "404", closed, ends(resilience.Success, errors.New("404")), codes.Unset},
+		{"nobody waited for it", "ignored", "", closed, ends(resilience.Ignored, nil), codes.Unset},
+		{"refusal", "rejected", "circuit_open", open, refused(refusal(t, resilience.Failure)), codes.Error},
+		{"stopped", "rejected", "circuit_denied", open, refused(refusal(t, resilience.Denied)), codes.Error},
+		{"not made", "ignored", "no text", closed, refused(errors.New("no text")), codes.Error},
 	} {
-		got := one(t, row.state, row.err, row.kind)
+		got := one(t, row.state, row.end)
 		want := map[attribute.Key]string{
 			"penstock.breaker.name": "llm", "penstock.breaker.state": row.state.String(), "penstock.outcome": row.outcome,
 			"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "3",
@@ -86,10 +103,10 @@ func TestSpanSaysWhatBecameOfTheCall(t *testing.T) {
 
 func TestSpanIsAChild(t *testing.T) {
 	spans.Reset()
-	ctx, outer := trace.Start(t.Context(), breaker{}, "outer")
-	_, inner := trace.Start(ctx, breaker{}, "inner")
-	inner.End(nil, classify, nil)
-	outer.End(nil, classify, nil)
+	outer, inner := trace.New("outer", status), trace.New("inner", status)
+	inner.Start(outer.Start(t.Context(), breaker(resilience.Closed)), breaker(resilience.Closed))
+	inner.End(resilience.Verdict{}, nil)
+	outer.End(resilience.Verdict{}, nil)
 	stubs := spans.GetSpans()
 	require.Len(t, stubs, 2)
 	assert.Equal(t, stubs[1].SpanContext.SpanID(), stubs[0].Parent.SpanID())

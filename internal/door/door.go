@@ -1,0 +1,151 @@
+// Package door is the one way through a door to an upstream. A call is
+// admitted by its breaker, its answer is read once, and everybody who wants the
+// verdict is told that one: the breaker, the span, the guard of the user.
+//
+// [Call] is for calls that end when they return, [Open] for those that hold a
+// lease meanwhile or whose answer outlives them: a stream, a body, an iterator.
+//
+// It knows no SDK, no tracer and no metrics; what it has to tell them goes
+// through the hooks of [Op].
+package door
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
+)
+
+// Guard is what the user of a door chooses. The Guard of each door has the same
+// fields and converts to it.
+type Guard struct {
+	Breaker  *resilience.Breaker
+	Settled  func(resilience.Verdict)
+	InFlight *inflight.Limiter
+}
+
+// Or is g with a breaker: its own, its limiter's, or b.
+func (g Guard) Or(b *resilience.Breaker) Guard {
+	switch {
+	case g.Breaker != nil:
+	case g.InFlight != nil:
+		g.Breaker = g.InFlight.Breaker()
+	default:
+		g.Breaker = b
+	}
+	return g
+}
+
+// check finds a limiter that counts the calls of another breaker.
+func (g Guard) check() error {
+	if g.InFlight == nil || g.InFlight.Breaker() == g.Breaker {
+		return nil
+	}
+	return fmt.Errorf("the guard has the breaker %q and a limiter for another one, %q; leave its Breaker out",
+		g.Breaker.Name(), g.InFlight.Breaker().Name())
+}
+
+func (g Guard) tell(v resilience.Verdict) {
+	if g.Settled != nil {
+		g.Settled(v)
+	}
+}
+
+// Span is the trace of one call.
+type Span interface {
+	// Start is called first. The call continues with the context it returns.
+	Start(ctx context.Context, b *resilience.Breaker) context.Context
+	// End is called once with the verdict of an admitted call and its error.
+	End(v resilience.Verdict, err error)
+	// Refuse is called in place of End if the call was not admitted.
+	Refuse(err error)
+}
+
+// Op is one call as its door describes it.
+type Op struct {
+	// Name is the operation in logs and metrics, such as create_embeddings.
+	Name string
+	// Invalid says why the call must not be made, if so; it is then the error
+	// of the call.
+	Invalid error
+	// Classify reads an error of the call. It is asked at most once a call.
+	Classify resilience.Classifier
+	// Span is told how the call begins and ends.
+	Span Span
+	// Observe is told how long an admitted call took.
+	Observe func(breaker, operation string, took time.Duration)
+}
+
+func (o *Op) observe(b *resilience.Breaker, started time.Time) {
+	o.Observe(b.Name(), o.Name, time.Since(started))
+}
+
+// ErrPanicked is what the span of a call is told through which a panic or
+// runtime.Goexit went. Both continue.
+var ErrPanicked = errors.New("the client panicked")
+
+// ignored is the verdict of calls that say nothing about the upstream.
+var ignored = resilience.Verdict{Outcome: resilience.Ignored}
+
+// Call runs fn under the guard's breaker and returns what it returned. A call
+// that is refused, or invalid, returns the error that says so, and fn does not
+// run.
+func Call[T any](ctx context.Context, g Guard, op Op, fn func(context.Context) (T, error)) (v T, err error) {
+	ctx = op.Span.Start(ctx, g.Breaker)
+	if err = cmp.Or(op.Invalid, g.check()); err != nil {
+		op.Span.Refuse(err)
+		return v, err
+	}
+	c := call{span: op.Span, guard: g}
+	defer c.end(&err)
+	timed := func(ctx context.Context) (T, error) {
+		defer op.observe(g.Breaker, time.Now())
+		c.admitted = true
+		return fn(ctx)
+	}
+	o := resilience.Op[T]{Name: op.Name, Classify: op.Classify, Settled: c.settle}
+	if g.InFlight != nil {
+		v, err = inflight.Do(ctx, g.InFlight, o, timed)
+	} else {
+		v, err = resilience.CallOp(ctx, g.Breaker, o, timed)
+	}
+	c.returned = true
+	return v, err
+}
+
+// call is what becomes of a Call.
+type call struct {
+	span     Span
+	guard    Guard
+	verdict  resilience.Verdict
+	admitted bool
+	returned bool
+}
+
+func (c *call) settle(v resilience.Verdict) {
+	c.verdict = v
+	c.guard.tell(v)
+}
+
+func (c *call) end(err *error) {
+	switch {
+	case !c.returned:
+		c.span.End(ignored, ErrPanicked)
+	case !c.admitted:
+		c.span.Refuse(*err)
+	default:
+		c.span.End(c.verdict, *err)
+	}
+}
+
+// CallerLeft says whether err comes of the caller's own cancellation. An HTTP
+// client gives the cause of it where there is one. A deadline is a failure,
+// whoever set it: a call that hangs is an outage.
+func CallerLeft(caller context.Context, err error) bool {
+	return errors.Is(caller.Err(), context.Canceled) &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(caller)))
+}

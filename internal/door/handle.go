@@ -1,0 +1,194 @@
+package door
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
+)
+
+// Handle is an admitted call that somebody holds. The first of End, EndFor and
+// Abandon decides its outcome, later ones do nothing. It is safe for concurrent
+// use.
+type Handle struct {
+	guard   Guard
+	op      Op
+	permit  *resilience.Permit
+	slot    *inflight.Slot // nil without a limiter
+	caller  context.Context
+	started time.Time
+
+	kept bool
+	stop func() bool // the watch over caller, once the call is kept
+	busy atomic.Bool
+	once sync.Once
+
+	// OnEnd, if set before fn of Open returns, is called at the end of the
+	// call, whichever it is.
+	OnEnd func()
+}
+
+// Open is Call for an fn that needs the handle of its call. The call ends with
+// fn, unless fn keeps it and returns no error.
+func Open[T any](ctx context.Context, g Guard, op Op, fn func(*Handle) (T, error)) (v T, err error) {
+	h, err := admit(ctx, g, op)
+	if err != nil {
+		return v, err
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			h.panicked()
+		}
+	}()
+	v, err = fn(h)
+	returned = true
+	if err != nil || !h.kept {
+		h.End(err)
+	}
+	return v, err
+}
+
+func admit(ctx context.Context, g Guard, op Op) (*Handle, error) {
+	h := &Handle{guard: g, op: op, caller: op.Span.Start(ctx, g.Breaker)}
+	err := cmp.Or(op.Invalid, g.check())
+	if err == nil {
+		err = h.enter()
+	}
+	if err != nil {
+		op.Span.Refuse(err)
+		return nil, err
+	}
+	h.started = time.Now()
+	return h, nil
+}
+
+func (h *Handle) enter() (err error) {
+	if h.guard.InFlight != nil {
+		if h.slot, err = h.guard.InFlight.Enter(h.caller, h.op.Name); err != nil {
+			return err
+		}
+	}
+	if h.permit, err = h.guard.Breaker.Allow(h.caller); err != nil {
+		h.leave()
+	}
+	return err
+}
+
+func (h *Handle) leave() {
+	if h.slot != nil {
+		h.slot.Leave()
+	}
+}
+
+// Context is the context to call the upstream with.
+func (h *Handle) Context() context.Context { return h.permit.Context() }
+
+// Renew says that data still flows: the lease of a probe starts again.
+func (h *Handle) Renew() { h.permit.Renew() }
+
+// Keep leaves the outcome open when fn of Open returns: what fn has opened
+// decides it later. If the caller's context ends while nobody uses that, the
+// call is abandoned.
+func (h *Handle) Keep() {
+	h.kept = true
+	h.stop = context.AfterFunc(h.caller, h.forsaken)
+}
+
+// Use runs fn, which uses what the call has opened. While it runs the call is
+// not abandoned: fn gets an error if the caller's context ends, and decides
+// itself.
+func (h *Handle) Use(fn func()) {
+	h.busy.Store(true)
+	returned := false
+	defer func() {
+		h.busy.Store(false)
+		switch {
+		case !returned:
+			h.panicked()
+		case h.caller.Err() != nil: // it ended meanwhile, and nobody may come back
+			h.forsaken()
+		}
+	}()
+	fn()
+	returned = true
+}
+
+// End decides the outcome by the call's error. The end itself, nil or io.EOF
+// (not an error that wraps it, as a broken connection may), is a success.
+func (h *Handle) End(err error) { h.EndFor(h.caller, err) }
+
+// EndFor is End for a caller with a context of its own, who may have left while
+// the one who opened the call is still there.
+func (h *Handle) EndFor(caller context.Context, err error) {
+	h.unwatch()
+	if err == io.EOF { //nolint:errorlint // the very value
+		err = nil
+	}
+	h.settle(func() (v resilience.Verdict) {
+		if err != nil {
+			v = h.op.Classify(caller, err)
+		}
+		return v
+	}, err)
+}
+
+// Abandon ends a call whose answer nobody waited for, which says nothing about
+// the upstream.
+func (h *Handle) Abandon() {
+	h.unwatch()
+	h.settle(func() resilience.Verdict { return ignored }, nil)
+}
+
+// forsaken ends the call when its context ends and nobody uses it.
+func (h *Handle) forsaken() {
+	if !h.busy.Load() {
+		h.settle(func() resilience.Verdict { return ignored }, context.Cause(h.caller))
+	}
+}
+
+func (h *Handle) unwatch() {
+	if h.stop != nil {
+		h.stop()
+	}
+}
+
+func (h *Handle) settle(read func() resilience.Verdict, err error) {
+	first := false
+	var v resilience.Verdict
+	h.once.Do(func() {
+		first = true
+		h.op.observe(h.guard.Breaker, h.started)
+		v = read()
+		h.permit.Settle(v, err)
+	})
+	if first {
+		defer h.end(v, err)
+		if h.slot != nil {
+			h.slot.Settled(v)
+		}
+		h.guard.tell(v)
+	}
+}
+
+func (h *Handle) panicked() {
+	h.unwatch()
+	h.once.Do(func() {
+		h.op.observe(h.guard.Breaker, h.started)
+		h.permit.Panicked()
+		h.end(ignored, ErrPanicked)
+	})
+}
+
+func (h *Handle) end(v resilience.Verdict, err error) {
+	h.leave()
+	h.op.Span.End(v, err)
+	if h.OnEnd != nil {
+		h.OnEnd()
+	}
+}

@@ -1,0 +1,53 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"testing/iotest"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+// failing is a client whose calls fail with err, a GetObject in its body.
+type failing struct{ err error }
+
+func (f failing) HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+	return nil, f.err
+}
+
+func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	return &s3.GetObjectOutput{ETag: aws.String(`"e"`), Body: io.NopCloser(iotest.ErrReader(f.err))}, nil
+}
+
+func TestAnswerIsReadOnce(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusInternalServerError, http.StatusTooManyRequests} {
+		answer := &smithyhttp.Response{Response: &http.Response{StatusCode: status}}
+		err, looks := testutil.Looked(&awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{Response: answer, Err: errors.New("no")}})
+		Classify(t.Context(), err)
+		errorType(err) // the span's
+		once := looks()
+		require.Positive(t, once)
+
+		g := Guard{Breaker: resilience.MustNew("once", resilience.Config{})}
+		_, got := g.HeadObject(t.Context(), failing{err}, &s3.HeadObjectInput{})
+		require.Equal(t, err, got)
+		assert.Equal(t, 2*once, looks(), "a call, %d", status)
+		out, got := g.GetObject(t.Context(), failing{err}, &s3.GetObjectInput{})
+		require.NoError(t, got)
+		_, got = out.Body.Read(make([]byte, 1))
+		require.Equal(t, err, got)
+		require.NoError(t, out.Body.Close())
+		assert.Equal(t, 3*once, looks(), "a body, %d", status)
+	}
+}
