@@ -145,7 +145,8 @@ func TestBatchesKeepTheLimits(t *testing.T) {
 			for hash, text := range all {
 				all[hash] = embed.Text{Text: fmt.Sprintf("%-20.20s", text.Text), Tokens: 5}
 			}
-			requireVectors(t, all, w.embedder(func(c *embed.Config) { c.Limits = row.limits }).Vectors(t.Context(), all))
+			e := w.embedder(func(c *embed.Config) { c.Limits = row.limits })
+			requireVectors(t, all, e.Vectors(t.Context(), all))
 			assert.Equal(t, row.requests, w.model.Stats().Requests)
 		})
 	}

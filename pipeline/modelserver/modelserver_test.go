@@ -32,7 +32,7 @@ var (
 	refused = reply{errors.New("unfit"), resilience.Verdict{Outcome: resilience.Ignored}}
 	slow    = reply{context.DeadlineExceeded, resilience.Verdict{Outcome: resilience.Failure}}
 	denied  = reply{errors.New("who are you?"), resilience.Verdict{Outcome: resilience.Denied}}
-	unknown = reply{&openai.APIError{HTTPStatusCode: 404, Message: "no such model"}, resilience.Verdict{Outcome: resilience.Ignored}}
+	unknown = reply{&openai.APIError{HTTPStatusCode: 404, Message: "no such model"}, refused.verdict}
 )
 
 func throttled(after time.Duration) reply {
@@ -97,57 +97,61 @@ var (
 	lenient = modelserver.Use{Failures: 3, Doubts: 2} // as for chat
 )
 
-// Each row is a trial: what the model answers to the text and to the canary, how
-// the trial ends and what it costs.
+// Each row is a trial: what the model answers to the text and to the canary,
+// how the trial ends and what it costs.
 func TestTrial(t *testing.T) {
-	window := resilience.Config{Trip: resilience.CountWindow{Size: 10, MinCalls: 10, FailureRate: 1}}
+	const (
+		answered = modelserver.Answered
+		guilty   = modelserver.Guilty
+		unproven = modelserver.Unproven
+		ended    = modelserver.Ended
+	)
 	for name, row := range map[string]struct {
 		use             modelserver.Use
-		policy          resilience.Config
 		text, canary    *script
 		want            modelserver.Judgment
 		texts, canaries int
 		stop            stop.Kind
 	}{
-		"always fails":          {strict, resilience.Config{}, says(failed), says(well), modelserver.Guilty, 4, 4 + 3*4, ""},
-		"fails twice":           {strict, resilience.Config{}, says(failed, failed, well), says(well), modelserver.Answered, 3, 2 + 2*4, ""},
-		"refused":               {strict, resilience.Config{}, says(refused), says(well), modelserver.Guilty, 1, 1, ""},
-		"fails, then refused":   {strict, resilience.Config{}, says(failed, refused), says(well), modelserver.Guilty, 2, 2 + 4, ""},
-		"times out":             {strict, resilience.Config{}, says(slow), says(well), modelserver.Unproven, 1, 1, ""},
-		"fails, then slow":      {strict, resilience.Config{}, says(failed, slow), says(well), modelserver.Unproven, 2, 2 + 4, ""},
-		"all refused":           {strict, resilience.Config{}, says(refused), says(refused), modelserver.Ended, 1, 1, stop.Configuration},
-		"refused, canary fails": {strict, resilience.Config{}, says(refused), says(failed, failed, well), modelserver.Guilty, 1, 3, ""},
-		"all fail":              {strict, resilience.Config{}, says(failed), says(failed), modelserver.Ended, 1, 4, stop.Deferred},
-		"all fail in a window":  {strict, window, says(failed), says(failed), modelserver.Ended, 1, 1, stop.Deferred},
-		"comes and goes":        {strict, resilience.Config{}, says(failed), says(well, well, failed), modelserver.Unproven, 1, 3, ""},
-		"denied":                {strict, resilience.Config{}, says(denied), says(well), modelserver.Ended, 1, 0, stop.Denied},
-		"canary denied":         {strict, resilience.Config{}, says(failed), says(denied), modelserver.Ended, 1, 1, stop.Denied},
-		"witness denied":        {strict, resilience.Config{}, says(failed), says(well, well, denied), modelserver.Ended, 1, 3, stop.Denied},
-		"model gone":            {strict, resilience.Config{}, says(unknown), says(well), modelserver.Ended, 1, 0, stop.Configuration},
-		"model gone meanwhile":  {strict, resilience.Config{}, says(failed), says(unknown), modelserver.Ended, 1, 1, stop.Configuration},
+		"always fails":          {strict, says(failed), says(well), guilty, 4, 4 + 3*4, ""},
+		"fails twice":           {strict, says(failed, failed, well), says(well), answered, 3, 2 + 2*4, ""},
+		"refused":               {strict, says(refused), says(well), guilty, 1, 1, ""},
+		"fails, then refused":   {strict, says(failed, refused), says(well), guilty, 2, 2 + 4, ""},
+		"times out":             {strict, says(slow), says(well), unproven, 1, 1, ""},
+		"fails, then slow":      {strict, says(failed, slow), says(well), unproven, 2, 2 + 4, ""},
+		"all refused":           {strict, says(refused), says(refused), ended, 1, 1, stop.Configuration},
+		"refused, canary fails": {strict, says(refused), says(failed, failed, well), guilty, 1, 3, ""},
+		"all fail":              {strict, says(failed), says(failed), ended, 1, 4, stop.Deferred},
+		"comes and goes":        {strict, says(failed), says(well, well, failed), unproven, 1, 3, ""},
+		"denied":                {strict, says(denied), says(well), ended, 1, 0, stop.Denied},
+		"canary denied":         {strict, says(failed), says(denied), ended, 1, 1, stop.Denied},
+		"witness denied":        {strict, says(failed), says(well, well, denied), ended, 1, 3, stop.Denied},
+		"model gone":            {strict, says(unknown), says(well), ended, 1, 0, stop.Configuration},
+		"model gone meanwhile":  {strict, says(failed), says(unknown), ended, 1, 1, stop.Configuration},
 		"short limits": {
-			strict, resilience.Config{}, says(throttled(time.Second), failed, throttled(time.Second), well),
-			says(throttled(time.Second), well, throttled(time.Second), well), modelserver.Answered, 4, 2 + 1 + 4, "",
+			strict, says(throttled(time.Second), failed, throttled(time.Second), well),
+			says(throttled(time.Second), well, throttled(time.Second), well), answered, 4, 2 + 1 + 4, "",
 		},
-		"a long limit":               {strict, resilience.Config{}, says(throttled(time.Hour)), says(well), modelserver.Ended, 1, 0, stop.Deferred},
-		"a long limit of the canary": {strict, resilience.Config{}, says(failed), says(throttled(time.Hour)), modelserver.Ended, 1, 1, stop.Deferred},
-		"a limit without a time":     {strict, resilience.Config{}, says(throttled(0)), says(well), modelserver.Ended, 1, 0, stop.Deferred},
+		"a long limit":               {strict, says(throttled(time.Hour)), says(well), ended, 1, 0, stop.Deferred},
+		"a long limit of the canary": {strict, says(failed), says(throttled(time.Hour)), ended, 1, 1, stop.Deferred},
+		"a limit without a time":     {strict, says(throttled(0)), says(well), ended, 1, 0, stop.Deferred},
 
-		"lenient, always fails":    {lenient, resilience.Config{}, says(failed), says(well), modelserver.Guilty, 3, 3 + 4, ""},
-		"lenient, fails once":      {lenient, resilience.Config{}, says(failed, well), says(well), modelserver.Answered, 2, 1, ""},
-		"lenient, slow once":       {lenient, resilience.Config{}, says(slow, well), says(well), modelserver.Answered, 2, 1, ""},
-		"lenient, slow twice":      {lenient, resilience.Config{}, says(slow), says(well), modelserver.Unproven, 2, 2, ""},
-		"lenient, slow at the end": {lenient, resilience.Config{}, says(failed, failed, slow), says(well), modelserver.Unproven, 3, 3 + 4, ""},
-		"lenient, comes and goes":  {lenient, resilience.Config{}, says(failed), says(well, well, failed), modelserver.Unproven, 2, 3, ""},
+		"lenient, always fails":    {lenient, says(failed), says(well), guilty, 3, 3 + 4, ""},
+		"lenient, fails once":      {lenient, says(failed, well), says(well), answered, 2, 1, ""},
+		"lenient, slow once":       {lenient, says(slow, well), says(well), answered, 2, 1, ""},
+		"lenient, slow twice":      {lenient, says(slow), says(well), unproven, 2, 2, ""},
+		"lenient, slow at the end": {lenient, says(failed, failed, slow), says(well), unproven, 3, 3 + 4, ""},
+		"lenient, comes and goes":  {lenient, says(failed), says(well, well, failed), unproven, 2, 3, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, row.policy, row.use, row.canary)
+				w := newWorld(t, resilience.Config{}, row.use, row.canary)
 				setback := w.model.Send(t.Context(), w.request(row.text))
 				require.NotNil(t, setback)
 				got, err := w.model.Judge(t.Context(), setback, w.request(row.text))
 				assert.Equal(t, row.want, got)
-				assert.Equal(t, [2]int{row.texts, row.canaries}, [2]int{row.text.sent, row.canary.sent}, "texts and canaries")
+				assert.Equal(t, row.texts, row.text.sent)
+				assert.Equal(t, row.canaries, row.canary.sent)
 				assert.Equal(t, row.want == modelserver.Answered, err == nil, "%v", err)
 				if row.stop == "" {
 					assert.Nil(t, w.ending.Reason())
@@ -162,6 +166,20 @@ func TestTrial(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A breaker that looks at a window may never open: one canary that fails ends
+// the run.
+func TestTrialUnderAWindow(t *testing.T) {
+	window := resilience.Config{Trip: resilience.CountWindow{Size: 10, MinCalls: 10, FailureRate: 1}}
+	text, canary := says(failed), says(failed)
+	w := newWorld(t, window, strict, canary)
+	judgment, err := w.model.Judge(t.Context(), w.model.Send(t.Context(), w.request(text)), w.request(text))
+	assert.Equal(t, modelserver.Ended, judgment)
+	require.Error(t, err)
+	assert.Equal(t, 1, canary.sent)
+	assert.Equal(t, stop.Deferred, w.ending.Reason().Kind)
+	assert.False(t, w.ending.Reason().RetryAt.IsZero())
 }
 
 // The answer to another request is as good as a canary's.
