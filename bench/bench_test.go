@@ -20,6 +20,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 )
 
 const ours = "penstock"
@@ -101,7 +102,7 @@ func note(b *testing.B, path, name string) {
 
 func penstock(cfg resilience.Config) *resilience.Breaker {
 	cfg.Logger, cfg.OnTransition = discard, observed
-	return resilience.MustNew("bench", cfg)
+	return resilience.NewRegistry(resilience.Config{}).MustRegister("bench", cfg)
 }
 
 func viaCall(b *resilience.Breaker) func() error {
@@ -211,7 +212,7 @@ func BenchmarkRefused(b *testing.B) {
 
 func BenchmarkTimeWindow(b *testing.B) {
 	measure(b, "time window", []rival{
-		{ours, viaCall(penstock(resilience.Config{Trip: resilience.TimeWindow{Period: time.Minute, Buckets: 10}}))},
+		{ours, viaCall(penstock(resilience.Config{Trip: trip.TimeWindow{Period: time.Minute, Buckets: 10}}))},
 		{"gobreaker", viaGobreaker(gobreaker.Settings{Interval: time.Minute, BucketPeriod: 6 * time.Second})},
 		{"failsafe-go executor", viaExecutor(circuitbreaker.NewBuilder[int]().WithFailureRateThreshold(0.5, 10, time.Minute).Build())},
 	})
@@ -219,7 +220,7 @@ func BenchmarkTimeWindow(b *testing.B) {
 
 func BenchmarkCountWindow(b *testing.B) {
 	measure(b, "count window", []rival{
-		{ours, viaCall(penstock(resilience.Config{Trip: resilience.CountWindow{Size: 100}}))},
+		{ours, viaCall(penstock(resilience.Config{Trip: trip.CountWindow{Size: 100}}))},
 		{"failsafe-go executor", viaExecutor(circuitbreaker.NewBuilder[int]().WithFailureThresholdRatio(50, 100).Build())},
 	})
 }

@@ -41,7 +41,7 @@ var _ interface {
 
 // Guard is the door with a breaker of its own, for one model, provider or tenant. The zero value goes through
 // [resilience.LLM], as the package functions do. A Guard is safe for concurrent use. It is a value: with breakers from
-// [resilience.Keyed], make one for each call.
+// [resilience.Registry.Keyed], make one for each call.
 type Guard struct {
 	// Breaker is shared by all operations; nil means resilience.LLM.
 	Breaker *resilience.Breaker

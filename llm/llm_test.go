@@ -41,7 +41,7 @@ func newClient(t testing.TB, cfg llm.Config) *openai.Client {
 // newGuard is a door with a quiet breaker of its own.
 func newGuard(cfg resilience.Config) llm.Guard {
 	cfg.Logger = quiet()
-	return llm.Guard{Breaker: resilience.MustNew("llm", cfg)}
+	return llm.Guard{Breaker: resilience.NewRegistry(resilience.Config{}).MustRegister("llm", cfg)}
 }
 
 func texts(in ...string) openai.EmbeddingRequestStrings {

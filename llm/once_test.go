@@ -33,7 +33,7 @@ func TestAnswerIsReadOnce(t *testing.T) {
 		once := looks()
 		require.Positive(t, once)
 
-		g := Guard{Breaker: resilience.MustNew("once", resilience.Config{Logger: slog.New(slog.DiscardHandler)})}
+		g := Guard{Breaker: testutil.NewBreaker(t, "once", resilience.Config{Logger: slog.New(slog.DiscardHandler)})}
 		_, got := g.CreateChatCompletion(t.Context(), failing{err}, openai.ChatCompletionRequest{})
 		require.Equal(t, err, got)
 		assert.Equal(t, 2*once, looks(), "a call, %d", status)

@@ -133,7 +133,7 @@ func TestKeyedBreakersComeAndGo(t *testing.T) {
 	require.NoError(t, err)
 	c := metrics.NewCollector(reg)
 	for _, key := range []string{"a", "b", "c", "d"} {
-		succeed(t, family.Get(key))
+		succeed(t, family(key))
 		assert.LessOrEqual(t, promtest.CollectAndCount(c, "circuit_breaker_state"), 2)
 	}
 	assert.InDelta(t, 1, values(t, c, "partner/d")["calls_total success"], 0)
@@ -210,7 +210,7 @@ func BenchmarkCall(b *testing.B) {
 	work := func(context.Context) error { return nil }
 	ctx := context.Background()
 	b.Run("unwatched", func(b *testing.B) {
-		breaker := resilience.MustNew("bench", resilience.Config{})
+		breaker := resilience.NewRegistry(resilience.Config{}).MustRegister("bench", resilience.Config{})
 		for b.Loop() {
 			_ = breaker.Do(ctx, work)
 		}

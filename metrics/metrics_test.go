@@ -22,12 +22,13 @@ import (
 
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 	"github.com/penstock-go/penstock/testutil"
 )
 
 var errDown = errors.New("upstream is down")
 
-func registry(clock resilience.Clock) *resilience.Registry {
+func registry(clock interface{ Now() time.Time }) *resilience.Registry {
 	return resilience.NewRegistry(resilience.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
 }
 
@@ -166,7 +167,7 @@ func TestGoldenExposition(t *testing.T) {
 	breakers.MustRegister("llm", resilience.Config{})
 	milvus := breakers.MustRegister("milvus", resilience.Config{FailMax: 2})
 	s3 := breakers.MustRegister("s3", resilience.Config{
-		Trip: resilience.CountWindow{Size: 4, MinCalls: 1, FailureRate: 0.5}, ResetTimeout: time.Second,
+		Trip: trip.CountWindow{Size: 4, MinCalls: 1, FailureRate: 0.5}, ResetTimeout: time.Second,
 	})
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(metrics.NewCollector(breakers))

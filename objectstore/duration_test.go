@@ -13,13 +13,14 @@ import (
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 func TestCallsAreTimed(t *testing.T) {
 	store, err := filestore.Open(t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	g := Guard{Breaker: resilience.MustNew("timed", resilience.Config{})}
+	g := Guard{Breaker: testutil.NewBreaker(t, "timed", resilience.Config{})}
 	_, err = g.CreateBucket(t.Context(), store, &s3.CreateBucketInput{Bucket: aws.String("timed")})
 	require.NoError(t, err)
 	g.Breaker.ForceOpen("test")

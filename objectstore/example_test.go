@@ -105,7 +105,7 @@ func ExampleGuard() {
 	defer os.RemoveAll(dir)
 	defer store.Close()
 
-	partner := objectstore.Guard{Breaker: resilience.MustNew("partner-s3", resilience.Config{FailMax: 3})}
+	partner := objectstore.Guard{Breaker: resilience.NewRegistry(resilience.Config{}).MustRegister("partner-s3", resilience.Config{FailMax: 3})}
 	partner.Breaker.ForceOpen("maintenance")
 	_, err := partner.HeadBucket(ctx, store, &s3.HeadBucketInput{Bucket: aws.String("docs")})
 	var open *resilience.OpenError

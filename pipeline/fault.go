@@ -19,7 +19,7 @@ import (
 // upstream is one of the three, as the run sees it.
 type upstream struct {
 	name     string
-	classify resilience.Classifier
+	classify func(context.Context, error) resilience.Verdict
 	breaker  func(*run) *resilience.Breaker
 	misfit   func(error) bool // the error says that the configuration does not fit
 }

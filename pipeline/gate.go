@@ -18,7 +18,7 @@ import (
 // breaker, however well the others are answered meanwhile.
 type gate struct {
 	breaker  *resilience.Breaker
-	classify resilience.Classifier
+	classify func(context.Context, error) resilience.Verdict
 	limit    int
 	closed   <-chan struct{} // the run has ended
 
@@ -36,7 +36,7 @@ type lane struct {
 	since    int // admitted when the streak began
 }
 
-func newGate(breaker *resilience.Breaker, classify resilience.Classifier, limit int, closed <-chan struct{}) *gate {
+func newGate(breaker *resilience.Breaker, classify func(context.Context, error) resilience.Verdict, limit int, closed <-chan struct{}) *gate {
 	return &gate{
 		breaker: breaker, classify: classify, limit: limit, closed: closed,
 		operations: map[string]*lane{}, left: make(chan struct{}),

@@ -19,6 +19,8 @@ import (
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // However many callers there are and however the doomed calls interleave, no
@@ -26,7 +28,7 @@ import (
 func TestGateLetsNoMoreThanFailMaxDoomedCallsThrough(t *testing.T) {
 	for seed := range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			breaker := resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+			breaker := testutil.NewBreaker(t, "llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
 			g := newGate(breaker, llm.Classify, 5, make(chan struct{}))
 			var sent atomic.Int64
 			var callers sync.WaitGroup
@@ -53,7 +55,7 @@ func TestGateLetsNoMoreThanFailMaxDoomedCallsThrough(t *testing.T) {
 // it, clear the breaker's streak; they do not buy more doomed calls.
 func TestLateGoodAnswersBuyNoDoomedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		breaker := resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+		breaker := testutil.NewBreaker(t, "llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
 		g := newGate(breaker, llm.Classify, 5, make(chan struct{}))
 		doomed := 0
 		call := func(wait <-chan struct{}, err error) {
@@ -91,7 +93,7 @@ func TestLateGoodAnswersBuyNoDoomedCalls(t *testing.T) {
 func TestGoodAnswersToAnotherOperationBuyNoDoomedCalls(t *testing.T) {
 	for seed := range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			breaker := resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+			breaker := testutil.NewBreaker(t, "llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
 			g := newGate(breaker, llm.Classify, 5, make(chan struct{}))
 			var doomed atomic.Int64
 			call := func(operation string, fn func() error) {
@@ -122,7 +124,7 @@ func TestGoodAnswersToAnotherOperationBuyNoDoomedCalls(t *testing.T) {
 func TestGateClosedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})
-		g := newGate(resilience.MustNew("llm", resilience.Config{}), llm.Classify, 1, closed)
+		g := newGate(testutil.NewBreaker(t, "llm", resilience.Config{}), llm.Classify, 1, closed)
 		hold := make(chan struct{})
 		go func() { assert.NoError(t, g.do(t.Context(), "call", func() error { <-hold; return nil })) }()
 		synctest.Wait()
@@ -142,7 +144,7 @@ func TestGateClosedAndCancelled(t *testing.T) {
 
 // A window has no streak: the gate's own limit holds.
 func TestGateUnderAWindow(t *testing.T) {
-	b := resilience.MustNew("llm", resilience.Config{Trip: resilience.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}, Logger: slog.New(slog.DiscardHandler)})
+	b := testutil.NewBreaker(t, "llm", resilience.Config{Trip: trip.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}, Logger: slog.New(slog.DiscardHandler)})
 	g := newGate(b, llm.Classify, 3, nil)
 	assert.Equal(t, 3, g.room(b.Snapshot(), 2))
 	b.ForceOpen("test")

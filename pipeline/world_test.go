@@ -30,6 +30,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 	"github.com/penstock-go/penstock/vectorstore"
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
@@ -70,9 +71,9 @@ func newStillWorld(t testing.TB) *world {
 	w.config = pipeline.Config{
 		Objects: w.objects, Bucket: "originals", CreateBucket: true, Vectors: w.store, Collection: "docs",
 		Embeddings: staticmodel.New(), Model: staticmodel.Name,
-		ObjectGuard: objectstore.Guard{Breaker: resilience.MustNew("s3", quiet)},
-		VectorGuard: vectorstore.Guard{Breaker: resilience.MustNew("milvus", quiet)},
-		LLMGuard:    llm.Guard{Breaker: resilience.MustNew("llm", quiet)},
+		ObjectGuard: objectstore.Guard{Breaker: testutil.NewBreaker(t, "s3", quiet)},
+		VectorGuard: vectorstore.Guard{Breaker: testutil.NewBreaker(t, "milvus", quiet)},
+		LLMGuard:    llm.Guard{Breaker: testutil.NewBreaker(t, "llm", quiet)},
 		Journal:     w.openJournal("journal"), Destination: "test", Logger: quiet.Logger,
 	}
 	w.config.Report = func(d pipeline.Document) {

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // Rule 7: a hung probe's lease at −1 ns, 0 and +1 ns.
@@ -116,7 +118,7 @@ func TestRule7PermitEndsOnce(t *testing.T) {
 
 // Rule 8: every kind of late result is stale and nothing else.
 func TestRule8LateResultsAreStale(t *testing.T) {
-	for _, policy := range []resilience.Config{{}, {Trip: resilience.CountWindow{Size: 5, MinCalls: 5}}} {
+	for _, policy := range []resilience.Config{{}, {Trip: trip.CountWindow{Size: 5, MinCalls: 5}}} {
 		r := newRig(t, policy)
 		var late []*resilience.Permit
 		for range 6 {
@@ -215,7 +217,7 @@ func TestRule10NestedClosedCallsCountEach(t *testing.T) {
 // Rule 11: the closed success path reads no clock.
 func TestRule11ClosedSuccessReadsNoClock(t *testing.T) {
 	clock := &countingClock{now: time.Now()}
-	b := resilience.MustNew("milvus", resilience.Config{Clock: clock, Logger: quiet})
+	b := testutil.NewBreaker(t, "milvus", resilience.Config{Clock: clock, Logger: quiet})
 	b.Trip("drill")
 	b.Reset() // a breaker that has opened before
 	reads := clock.reads
@@ -241,9 +243,9 @@ func (c *countingClock) Now() time.Time {
 func TestRule11ClosedSuccessAllocatesNothing(t *testing.T) {
 	ctx := context.Background()
 	for name, cfg := range map[string]resilience.Config{
-		"consecutive": {}, "count": {Trip: resilience.CountWindow{}}, "time": {Trip: resilience.TimeWindow{}},
+		"consecutive": {}, "count": {Trip: trip.CountWindow{}}, "time": {Trip: trip.TimeWindow{}},
 	} {
-		b := resilience.MustNew("milvus", cfg)
+		b := testutil.NewBreaker(t, "milvus", cfg)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { _ = b.Do(ctx, fine) }), name)
 		assert.Equal(t, 1.0, testing.AllocsPerRun(100, func() {
 			p, _ := b.Allow(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 // Breaker guards one upstream. Make one with New, Registry.Register or
-// Keyed.Get. All methods are safe for concurrent use.
+// Registry.Keyed. All methods are safe for concurrent use.
 type Breaker struct {
 	name    string
 	cfg     Config
@@ -52,15 +52,23 @@ func New(name string, cfg Config) (*Breaker, error) {
 	if err = errors.Join(validName(name), err); err != nil {
 		return nil, fmt.Errorf("resilience: breaker %q: %w", name, err)
 	}
+	return newBreaker(name, cfg), nil
+}
+
+// newBreaker takes a valid name and a normal configuration.
+func newBreaker(name string, cfg Config) *Breaker {
 	b := &Breaker{
-		name: name, cfg: cfg, version: cfg.version(), base: baseOf(cfg.Clock), totals: newTotals(),
+		name: name, cfg: cfg, version: cfg.version(), base: time.Now(), totals: newTotals(),
 		policy: policy{
 			failMax: cfg.FailMax, reset: int64(cfg.ResetTimeout), probeTimeout: int64(cfg.ProbeTimeout),
 			maxThrottle: int64(cfg.MaxThrottle), maxProbes: cfg.MaxProbes, goodProbes: cfg.SuccessThreshold,
 			openOnThrottle: cfg.OpenOnThrottle, stopOnDenied: cfg.StopOnDenied,
 		},
 	}
-	b.core = core{policy: &b.policy, window: cfg.Trip.window(), closedAt: never}
+	if cfg.Clock != nil {
+		b.base = cfg.Clock.Now()
+	}
+	b.core = core{policy: &b.policy, window: newWindow(cfg.Trip), closedAt: never}
 	if b.core.window == nil {
 		b.plain = true
 	} else {
@@ -71,24 +79,7 @@ func New(name string, cfg Config) (*Breaker, error) {
 	if cfg.OnTransition != nil {
 		b.Observe(cfg.OnTransition)
 	}
-	return b, nil
-}
-
-// MustNew is New for configurations that are known to be good; it panics on
-// the others.
-func MustNew(name string, cfg Config) *Breaker {
-	b, err := New(name, cfg)
-	if err != nil {
-		panic(err)
-	}
 	return b
-}
-
-func baseOf(c Clock) time.Time {
-	if c == nil {
-		return time.Now()
-	}
-	return c.Now()
 }
 
 // now is the time since the breaker was made. Without a Clock it reads the

@@ -1,6 +1,7 @@
 package resilience
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -11,8 +12,12 @@ import (
 type Op[T any] struct {
 	// Name is the operation in logs, such as create_embeddings.
 	Name string
-	// Classify replaces Config.Classify for this operation.
-	Classify Classifier
+	// Classify replaces Config.Classify for this operation. It is asked only
+	// about errors that are not nil. callerCtx is the context that the caller
+	// gave, not the one that the call ran under, so that callerCtx.Err() answers
+	// whether the caller left. It runs outside every lock and may be called
+	// concurrently.
+	Classify func(callerCtx context.Context, err error) Verdict
 	// Validate, when set, looks at an answer that came without an error. The
 	// error it returns becomes the call's error and is classified as one: an
 	// upstream that answers garbage over a healthy transport has failed.
@@ -131,7 +136,7 @@ func (p *Permit) Settle(v Verdict, cause ...error) {
 		return
 	}
 	defer p.call.finish()
-	p.call.settle(v, firstOf(cause, errSettled))
+	p.call.settle(v, cmp.Or(cmp.Or(cause...), errSettled))
 }
 
 // Panicked ends the call as one that a panic or runtime.Goexit went through:
@@ -142,15 +147,6 @@ func (p *Permit) Panicked() {
 	if p.first() {
 		p.call.finish()
 	}
-}
-
-func firstOf(causes []error, otherwise error) error {
-	for _, err := range causes {
-		if err != nil {
-			return err
-		}
-	}
-	return otherwise
 }
 
 // call is an admission on its way through the caller's function.
@@ -174,7 +170,7 @@ func (c *call) finish() {
 		c.cancel()
 	}
 	if !c.done {
-		c.record(result{panicked: true, outcome: Ignored}, statPanics)
+		c.record(result{verdict: Verdict{Outcome: Ignored}}, statPanics)
 	}
 	if c.tracked {
 		c.b.totals.add(statEnded)
@@ -182,7 +178,7 @@ func (c *call) finish() {
 }
 
 // end classifies err, records the outcome and returns the verdict that counted.
-func (c *call) end(err error, classify Classifier) Verdict {
+func (c *call) end(err error, classify func(context.Context, error) Verdict) Verdict {
 	if err == nil {
 		c.succeed()
 		return Verdict{}
@@ -208,8 +204,7 @@ func (c *call) settle(v Verdict, err error) Verdict {
 		c.succeed()
 		return v
 	}
-	r := result{outcome: v.Outcome, err: err, down: v.Unavailable, retryAfter: int64(v.RetryAfter)}
-	c.record(r, stat(v.Outcome))
+	c.record(result{verdict: v, err: err}, stat(v.Outcome))
 	return v
 }
 

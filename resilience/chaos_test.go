@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // chaos is one breaker under everything at once.
@@ -136,17 +138,17 @@ func TestChaos(t *testing.T) {
 			FailMax: 2, ResetTimeout: 10 * time.Microsecond, ProbeTimeout: time.Hour, OpenOnThrottle: true, StopOnDenied: true, CallTimeout: time.Millisecond,
 		},
 		"count window": {
-			Trip:         resilience.CountWindow{Size: 4, MinCalls: 2, Slow: resilience.SlowCall{Threshold: time.Microsecond}},
+			Trip:         trip.CountWindow{Size: 4, MinCalls: 2, Slow: trip.SlowCall{Threshold: time.Microsecond}},
 			ResetTimeout: time.Microsecond, ProbeTimeout: time.Millisecond,
 		},
-		"time window": {Trip: resilience.TimeWindow{Period: time.Millisecond, MinCalls: 2}, ResetTimeout: time.Microsecond, MaxProbes: 2},
+		"time window": {Trip: trip.TimeWindow{Period: time.Millisecond, MinCalls: 2}, ResetTimeout: time.Microsecond, MaxProbes: 2},
 		"designated":  {FailMax: 2, ResetTimeout: 1, SuccessThreshold: 2, Probe: func(context.Context) error { runtime.Gosched(); return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Logger = quiet
 			var chain []resilience.Transition // observers are told one at a time
 			cfg.OnTransition = func(e resilience.Transition) { chain = append(chain, e) }
-			c := &chaos{t: t, b: resilience.MustNew("chaos", cfg)}
+			c := &chaos{t: t, b: testutil.NewBreaker(t, "chaos", cfg)}
 			task := resilience.WithTask(context.Background(), "t")
 			c.task.Store(&task)
 			var group sync.WaitGroup

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func bubble(t *testing.T, cfg resilience.Config, run func(t *testing.T, b *resilience.Breaker)) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg.Logger = quiet
-		run(t, resilience.MustNew("milvus", cfg))
+		run(t, testutil.NewBreaker(t, "milvus", cfg))
 	})
 }
 
@@ -149,12 +151,12 @@ func TestTotalsAreExactUnderConcurrency(t *testing.T) {
 	for name, cfg := range map[string]resilience.Config{
 		"consecutive": {FailMax: 3, ResetTimeout: time.Microsecond, ProbeTimeout: time.Hour},
 		"window": {
-			Trip: resilience.TimeWindow{Period: time.Millisecond, MinCalls: 3, FailureRate: 0.2}, ResetTimeout: time.Microsecond, ProbeTimeout: time.Hour,
+			Trip: trip.TimeWindow{Period: time.Millisecond, MinCalls: 3, FailureRate: 0.2}, ResetTimeout: time.Microsecond, ProbeTimeout: time.Hour,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Logger = quiet
-			b := resilience.MustNew("milvus", cfg)
+			b := testutil.NewBreaker(t, "milvus", cfg)
 			var last atomic.Uint64
 			b.Observe(func(e resilience.Transition) {
 				assert.True(t, last.CompareAndSwap(e.Generation-1, e.Generation), "events in order, one at a time")
@@ -241,7 +243,7 @@ func (v linView) after(ok bool, ticket uint64) linView {
 // an order in which a single-threaded breaker would have answered the same.
 func TestConcurrentHistoriesAreLinearizable(t *testing.T) {
 	for round := range 60 {
-		h := &history{t: t, b: resilience.MustNew("milvus", resilience.Config{FailMax: 2, Logger: quiet, ResetTimeout: time.Hour}), start: time.Now()}
+		h := &history{t: t, b: testutil.NewBreaker(t, "milvus", resilience.Config{FailMax: 2, Logger: quiet, ResetTimeout: time.Hour}), start: time.Now()}
 		var group sync.WaitGroup
 		for client := range 4 {
 			group.Go(func() { h.client(client, round) })

@@ -11,32 +11,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 func TestZeroConfigIsTheDefaultPolicy(t *testing.T) {
-	cfg := resilience.MustNew("milvus", resilience.Config{}).Config()
+	cfg := testutil.NewBreaker(t, "milvus", resilience.Config{}).Config()
 	cfg.Classify = nil
 	assert.Equal(t, resilience.Config{
 		FailMax: 5, ResetTimeout: time.Minute, ProbeTimeout: time.Minute, MaxThrottle: 5 * time.Minute,
-		MaxProbes: 1, SuccessThreshold: 1, Trip: resilience.Consecutive{}, MaxKeys: 1024,
+		MaxProbes: 1, SuccessThreshold: 1, Trip: trip.Consecutive{}, MaxKeys: 1024,
 	}, cfg)
 }
 
 func TestWindowDefaults(t *testing.T) {
-	assert.Equal(t, resilience.CountWindow{Size: 100, MinCalls: 10, FailureRate: 0.5},
-		resilience.MustNew("x", resilience.Config{FailMax: 5, Trip: resilience.CountWindow{}}).Config().Trip)
-	assert.Equal(t, resilience.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5},
-		resilience.MustNew("x", resilience.Config{Trip: resilience.CountWindow{Size: 4}}).Config().Trip)
-	b := resilience.MustNew("x", resilience.Config{FailMax: 5, Trip: resilience.TimeWindow{Slow: resilience.SlowCall{Threshold: time.Second}}})
-	assert.Equal(t, resilience.TimeWindow{
+	assert.Equal(t, trip.CountWindow{Size: 100, MinCalls: 10, FailureRate: 0.5},
+		testutil.NewBreaker(t, "x", resilience.Config{FailMax: 5, Trip: trip.CountWindow{}}).Config().Trip)
+	assert.Equal(t, trip.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5},
+		testutil.NewBreaker(t, "x", resilience.Config{Trip: trip.CountWindow{Size: 4}}).Config().Trip)
+	b := testutil.NewBreaker(t, "x", resilience.Config{FailMax: 5, Trip: trip.TimeWindow{Slow: trip.SlowCall{Threshold: time.Second}}})
+	assert.Equal(t, trip.TimeWindow{
 		Period: time.Minute, Buckets: 10, MinCalls: 10, FailureRate: 0.5,
-		Slow: resilience.SlowCall{Threshold: time.Second, Rate: 0.5},
+		Slow: trip.SlowCall{Threshold: time.Second, Rate: 0.5},
 	}, b.Config().Trip)
 	assert.Zero(t, b.Config().FailMax, "a window replaces FailMax")
 }
 
 func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
-	count := func(w resilience.CountWindow) resilience.Config { return resilience.Config{Trip: w} }
+	count := func(w trip.CountWindow) resilience.Config { return resilience.Config{Trip: w} }
 	for _, row := range []struct {
 		name string
 		cfg  resilience.Config
@@ -52,19 +54,19 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		{"x", resilience.Config{MaxProbes: -1}, "MaxProbes"},
 		{"x", resilience.Config{SuccessThreshold: -1}, "SuccessThreshold"},
 		{"x", resilience.Config{MaxKeys: -1}, "MaxKeys"},
-		{"x", count(resilience.CountWindow{Size: -1}), "CountWindow.Size"},
-		{"x", count(resilience.CountWindow{Size: 5, MinCalls: 6}), "CountWindow.MinCalls is 6; it must be between 1 and 5"},
-		{"x", count(resilience.CountWindow{FailureRate: 1.1}), "CountWindow.FailureRate"},
-		{"x", count(resilience.CountWindow{FailureRate: math.NaN()}), "CountWindow.FailureRate is NaN"},
-		{"x", count(resilience.CountWindow{FailureRate: 1e-9}), "CountWindow.FailureRate"},
-		{"x", count(resilience.CountWindow{Slow: resilience.SlowCall{Rate: 0.5}}), "SlowCall.Threshold"},
-		{"x", count(resilience.CountWindow{Slow: resilience.SlowCall{Threshold: 1, Rate: 2}}), "SlowCall.Rate"},
-		{"x", resilience.Config{Trip: resilience.TimeWindow{Period: -1}}, "TimeWindow.Period"},
-		{"x", resilience.Config{Trip: resilience.TimeWindow{Period: 9, Buckets: 10}}, "TimeWindow.Period is 9ns; it must be between 10ns"},
-		{"x", resilience.Config{Trip: resilience.TimeWindow{Buckets: 5000}}, "TimeWindow.Buckets"},
-		{"x", resilience.Config{Trip: resilience.TimeWindow{MinCalls: -1}}, "TimeWindow.MinCalls"},
-		{"x", resilience.Config{Trip: &resilience.CountWindow{}}, "Trip is a *resilience.CountWindow; give the value"},
-		{"x", resilience.Config{Trip: (*resilience.Consecutive)(nil)}, "Trip is a *resilience.Consecutive"},
+		{"x", count(trip.CountWindow{Size: -1}), "CountWindow.Size"},
+		{"x", count(trip.CountWindow{Size: 5, MinCalls: 6}), "CountWindow.MinCalls is 6; it must be between 1 and 5"},
+		{"x", count(trip.CountWindow{FailureRate: 1.1}), "CountWindow.FailureRate"},
+		{"x", count(trip.CountWindow{FailureRate: math.NaN()}), "CountWindow.FailureRate is NaN"},
+		{"x", count(trip.CountWindow{FailureRate: 1e-9}), "CountWindow.FailureRate"},
+		{"x", count(trip.CountWindow{Slow: trip.SlowCall{Rate: 0.5}}), "SlowCall.Threshold"},
+		{"x", count(trip.CountWindow{Slow: trip.SlowCall{Threshold: 1, Rate: 2}}), "SlowCall.Rate"},
+		{"x", resilience.Config{Trip: trip.TimeWindow{Period: -1}}, "TimeWindow.Period"},
+		{"x", resilience.Config{Trip: trip.TimeWindow{Period: 9, Buckets: 10}}, "TimeWindow.Period is 9ns; it must be between 10ns"},
+		{"x", resilience.Config{Trip: trip.TimeWindow{Buckets: 5000}}, "TimeWindow.Buckets"},
+		{"x", resilience.Config{Trip: trip.TimeWindow{MinCalls: -1}}, "TimeWindow.MinCalls"},
+		{"x", resilience.Config{Trip: &trip.CountWindow{}}, "Trip is a *trip.CountWindow; give the value"},
+		{"x", resilience.Config{Trip: (*trip.Consecutive)(nil)}, "Trip is a *trip.Consecutive"},
 		{"", resilience.Config{}, `name "" must be 1 to 128 bytes`},
 		{"\xff", resilience.Config{}, "UTF-8"},
 		{"a\nb", resilience.Config{}, `name "a\nb" must be printable`},
@@ -73,7 +75,7 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		b, err := resilience.New(row.name, row.cfg)
 		require.ErrorContains(t, err, row.want, "row %+v", row)
 		require.Nil(t, b)
-		assert.Panics(t, func() { resilience.MustNew(row.name, row.cfg) }, "row %+v", row)
+		assert.Panics(t, func() { resilience.NewRegistry(resilience.Config{}).MustRegister(row.name, row.cfg) }, "row %+v", row)
 	}
 }
 
@@ -91,9 +93,9 @@ func FuzzConfig(f *testing.F) {
 		}
 		switch kind % 3 {
 		case 1:
-			cfg.Trip = resilience.CountWindow{Size: size, MinCalls: minCalls, FailureRate: rate}
+			cfg.Trip = trip.CountWindow{Size: size, MinCalls: minCalls, FailureRate: rate}
 		case 2:
-			cfg.Trip = resilience.TimeWindow{Period: time.Duration(reset), Buckets: size, MinCalls: minCalls, FailureRate: rate}
+			cfg.Trip = trip.TimeWindow{Period: time.Duration(reset), Buckets: size, MinCalls: minCalls, FailureRate: rate}
 		}
 		b, err := resilience.New(name, cfg)
 		if err != nil {

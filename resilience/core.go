@@ -66,17 +66,9 @@ type lease struct {
 
 // result is how an admitted call ended.
 type result struct {
-	outcome    Outcome
-	panicked   bool
-	slow       bool
-	down       bool // throttled by an upstream that serves nobody
-	retryAfter int64
-	err        error
-}
-
-// failed says whether the result counts towards opening the breaker.
-func (r result) failed() bool {
-	return !r.panicked && (r.outcome == Failure || r.outcome == Throttled && r.down)
+	verdict Verdict // Ignored for one that panicked
+	slow    bool
+	err     error
 }
 
 // change is a transition that the shell has yet to date and deliver.
@@ -206,7 +198,7 @@ func (c *core) lease(t ticket) int {
 // time to count. A late one leaves nothing behind but the pause it asked for.
 func (c *core) settle(t ticket, r result, at int64) bool {
 	now := c.tick(at)
-	if r.outcome == Throttled {
+	if r.verdict.Outcome == Throttled {
 		c.throttle(r, now)
 	}
 	switch i := c.lease(t); {
@@ -225,17 +217,17 @@ func (c *core) settle(t ticket, r result, at int64) bool {
 
 // throttle keeps the later of the waits that are known.
 func (c *core) throttle(r result, now int64) {
-	if r.retryAfter <= 0 {
+	if r.verdict.RetryAfter <= 0 {
 		return
 	}
-	c.pause = max(c.pause, now+min(r.retryAfter, c.policy.maxThrottle))
+	c.pause = max(c.pause, now+min(int64(r.verdict.RetryAfter), c.policy.maxThrottle))
 	if c.state == Open && c.held == free {
 		c.until = max(c.until, c.pause)
 	}
 }
 
 func (c *core) note(r result) {
-	if r.failed() {
+	if r.verdict.Failed() {
 		c.lastFailure = r.err
 	}
 }
@@ -244,17 +236,16 @@ func (c *core) settleProbe(t ticket, r result, now int64) {
 	c.note(r)
 	tally := counts{calls: c.good}
 	switch {
-	case r.panicked:
-	case r.outcome == Success:
+	case r.verdict.Outcome == Success:
 		if c.good++; c.good >= c.policy.goodProbes {
 			tally.calls++
 			c.close(now, reasonProbeOK, t.probe, tally)
 		}
-	case r.outcome == Failure:
+	case r.verdict.Outcome == Failure:
 		c.open(now, now+c.policy.reset, reasonProbeBad, t.probe, tally.plus(counts{calls: 1, failures: 1}))
-	case r.outcome == Throttled:
+	case r.verdict.Outcome == Throttled:
 		c.open(now, c.throttledUntil(now), reasonThrottled, t.probe, tally)
-	case r.outcome == Denied && c.policy.stopOnDenied:
+	case r.verdict.Outcome == Denied && c.policy.stopOnDenied:
 		c.stop(now, r.err, t.probe, tally)
 	}
 }
@@ -263,18 +254,18 @@ func (c *core) settleProbe(t ticket, r result, now int64) {
 // as it was read, since a late result belongs to an older bucket.
 func (c *core) settleClosed(r result, now, at int64) {
 	c.note(r)
-	if r.failed() {
+	if r.verdict.Failed() {
 		c.streak = min(c.streak+1, maxStreak)
 		c.weigh(counts{calls: 1, failures: 1, slow: int(flag(r.slow))}, now, at)
 	}
 	switch {
-	case r.panicked, c.state == Open:
-	case r.outcome == Success:
+	case c.state == Open:
+	case r.verdict.Outcome == Success:
 		c.streak = 0
 		c.weigh(counts{calls: 1, slow: int(flag(r.slow))}, now, at)
-	case r.outcome == Throttled && c.policy.openOnThrottle:
+	case r.verdict.Outcome == Throttled && c.policy.openOnThrottle:
 		c.open(now, c.throttledUntil(now), reasonThrottled, 0, c.tally(now))
-	case r.outcome == Denied && c.policy.stopOnDenied:
+	case r.verdict.Outcome == Denied && c.policy.stopOnDenied:
 		c.stop(now, r.err, 0, c.tally(now))
 	}
 }

@@ -18,7 +18,7 @@
 // The zero Config opens after five counted failures in a row, sends a probe
 // after 60 seconds and closes on one good probe. Config.Trip may count failures
 // in a window instead. Milvus, S3 and LLM are breakers that are there from the
-// start; New, Registry.Register and Keyed.Get make others.
+// start; New, Registry.Register and Registry.Keyed make others.
 //
 // # What counts
 //
@@ -42,7 +42,7 @@
 //
 // # Concurrency
 //
-// A Breaker, a Permit, a Registry and a Keyed are safe for concurrent use.
+// A Breaker, a Permit and a Registry are safe for concurrent use.
 // Functions, classifiers, validators, probes and observers are called outside
 // every lock, and may call the breaker.
 //

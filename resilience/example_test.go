@@ -14,7 +14,7 @@ import (
 func newExample(cfg resilience.Config) (*resilience.Breaker, *testutil.FakeClock) {
 	clock := testutil.NewClock()
 	cfg.Clock, cfg.Logger = clock, quiet
-	return resilience.MustNew("billing", cfg), clock
+	return resilience.NewRegistry(resilience.Config{}).MustRegister("billing", cfg), clock
 }
 
 func ExampleCall() {
@@ -122,9 +122,9 @@ func ExampleRegistry_Keyed() {
 		return
 	}
 	ctx := context.Background()
-	_ = partners.Get("acme").Do(ctx, func(context.Context) error { return errors.New("502 bad gateway") })
-	fmt.Println(partners.Get("acme").Name(), partners.Get("acme").State())
-	fmt.Println(partners.Get("globex").Name(), partners.Get("globex").State())
+	_ = partners("acme").Do(ctx, func(context.Context) error { return errors.New("502 bad gateway") })
+	fmt.Println(partners("acme").Name(), partners("acme").State())
+	fmt.Println(partners("globex").Name(), partners("globex").State())
 	// Output:
 	// partner/acme open
 	// partner/globex closed

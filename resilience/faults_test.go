@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 )
 
 // Faults that other breakers have shipped, one test each. Those that have a
@@ -105,7 +106,7 @@ func TestFaultExcludedErrorCountsAsASuccess(t *testing.T) {
 	r.succeed(1)
 	r.act("ignored")
 	r.want(resilience.HalfOpen)
-	w := newRig(t, resilience.Config{Trip: resilience.CountWindow{}})
+	w := newRig(t, resilience.Config{Trip: trip.CountWindow{}})
 	w.act("ignored")
 	assert.Equal(t, [2]int{0, 0}, w.window())
 }

@@ -10,18 +10,8 @@ import (
 	"unicode"
 )
 
-// Keyed is a family of breakers with one policy: one for each partner, tenant
-// or model. The key may join what tells upstreams apart (provider, operation,
-// environment, the name of a credential) and must never hold a secret, since
-// it stands in errors, logs and labels. It is safe for concurrent use.
-//
-// A family is bounded by Config.MaxKeys. To make room it forgets a breaker that
-// is closed, is not forced to be, and has no call in flight: the one that was
-// asked for longest ago, if it can one that has counted no failure lately.
-// Where there is none, the keys that found no room share one breaker, named
-// PREFIX/(overflow), until there is; a large family is not searched for room
-// at every key.
-type Keyed struct {
+// family is the breakers of one Registry.Keyed.
+type family struct {
 	prefix string
 	cfg    Config
 
@@ -41,9 +31,24 @@ type member struct {
 	b   *Breaker
 }
 
-// Keyed makes the family of prefix, once, with the registry's defaults under
-// cfg. Its breakers are named PREFIX/KEY.
-func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
+// Keyed makes a family of breakers with one policy, such as one for each
+// partner, tenant or model: cfg with the registry's defaults. The function that
+// it returns gives the breaker of a key, named PREFIX/KEY and made when it is
+// first asked for. Ask for it at each call and keep it no longer than that. A
+// prefix can be taken once.
+//
+// The key may join what tells upstreams apart (provider, operation,
+// environment, the name of a credential) and must never hold a secret, since
+// it stands in errors, logs and labels. Characters that cannot be printed
+// become _ in the breaker's name, which then ends in a hash of the key, as the
+// name of a long one does.
+//
+// A family is bounded by Config.MaxKeys. To make room it forgets a breaker that
+// is closed, is not forced to be, and has no call in flight: the one that was
+// asked for longest ago, preferably one that has counted no failure lately.
+// While there is no such breaker, the keys that find no room share one, named
+// PREFIX/(overflow). A large family is not searched for room at every key.
+func (r *Registry) Keyed(prefix string, cfg Config) (breakerOf func(key string) *Breaker, err error) {
 	cfg = cfg.under(r.defaults)
 	overflow, err := New(prefix+"/(overflow)", cfg)
 	if err != nil {
@@ -57,9 +62,9 @@ func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 	if err := r.crossedLocked(prefix); err != nil {
 		return nil, err
 	}
-	k := &Keyed{prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(), overflow: overflow}
+	k := &family{prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(), overflow: overflow}
 	r.keyed[prefix] = k
-	return k, nil
+	return k.get, nil
 }
 
 // crossedLocked keeps names unique: none may lie in two families, or in one
@@ -84,11 +89,7 @@ func (r *Registry) crossedLocked(prefix string) error {
 
 func inFamily(name, prefix string) bool { return strings.HasPrefix(name, prefix+"/") }
 
-// Get is the breaker of key, made when it is first asked for. Ask for it at
-// each call and keep it no longer than that. Characters that cannot be printed
-// become _ in its name, which then ends in a hash of the key, as a long one
-// does.
-func (k *Keyed) Get(key string) *Breaker {
+func (k *family) get(key string) *Breaker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e, ok := k.byKey[key]; ok {
@@ -98,15 +99,15 @@ func (k *Keyed) Get(key string) *Breaker {
 	if len(k.byKey) >= k.cfg.MaxKeys && !k.evictLocked() {
 		return k.overflow
 	}
-	b := MustNew(k.name(key), k.cfg)
+	b := newBreaker(k.name(key), k.cfg)
 	b.track()
 	k.byKey[key] = k.recent.PushFront(&member{key, b})
 	return b
 }
 
-// evictLocked forgets one idle breaker, if it can one that has nothing to
+// evictLocked forgets one idle breaker, preferably one that has nothing to
 // forget.
-func (k *Keyed) evictLocked() bool {
+func (k *family) evictLocked() bool {
 	blank := func(b *Breaker) bool { return b.blank() && b.idle() }
 	if k.forgetLocked(blank, searchOldest) {
 		return true
@@ -122,7 +123,7 @@ func (k *Keyed) evictLocked() bool {
 	return false
 }
 
-func (k *Keyed) forgetLocked(fits func(*Breaker) bool, most int) bool {
+func (k *family) forgetLocked(fits func(*Breaker) bool, most int) bool {
 	for e := k.recent.Back(); e != nil && most > 0; e, most = e.Prev(), most-1 {
 		if m := e.Value.(*member); fits(m.b) {
 			k.recent.Remove(e)
@@ -153,7 +154,7 @@ func (b *Breaker) blank() bool {
 }
 
 // name keeps within validName, and gives no two keys the same.
-func (k *Keyed) name(key string) string {
+func (k *family) name(key string) string {
 	clean := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -171,7 +172,7 @@ func (k *Keyed) name(key string) string {
 // hashed is how a name ends that is not its key.
 var hashed = regexp.MustCompile(`~[0-9a-f]{16}$`)
 
-func (k *Keyed) all() []*Breaker {
+func (k *family) all() []*Breaker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := make([]*Breaker, 0, len(k.byKey))

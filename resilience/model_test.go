@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 	"github.com/penstock-go/penstock/testutil"
 )
 
@@ -190,9 +191,9 @@ func (m *model) fails() bool {
 func (m *model) window() (failed, all int) {
 	in := func(int, modelCall) bool { return true }
 	switch w := m.cfg.Trip.(type) {
-	case resilience.CountWindow:
+	case trip.CountWindow:
 		in = func(i int, _ modelCall) bool { return i >= len(m.calls)-w.Size }
-	case resilience.TimeWindow:
+	case trip.TimeWindow:
 		width := int(w.Period) / w.Buckets
 		in = func(_ int, c modelCall) bool { return c.at/width > m.now/width-w.Buckets }
 	}
@@ -209,9 +210,9 @@ func (m *model) window() (failed, all int) {
 
 func (m *model) breaks(failed, all int) bool {
 	switch w := m.cfg.Trip.(type) {
-	case resilience.CountWindow:
+	case trip.CountWindow:
 		return all >= w.MinCalls && failed*1000 >= int(w.FailureRate*1000)*all
-	case resilience.TimeWindow:
+	case trip.TimeWindow:
 		return all >= w.MinCalls && failed*1000 >= int(w.FailureRate*1000)*all
 	}
 	return m.streak >= m.cfg.FailMax
@@ -296,14 +297,14 @@ func newPair(t *testing.T, rng *rand.Rand) *pair {
 	switch rng.IntN(4) {
 	case 0:
 		size := n(8)
-		cfg.Trip = resilience.CountWindow{Size: size, MinCalls: n(size), FailureRate: rate}
+		cfg.Trip = trip.CountWindow{Size: size, MinCalls: n(size), FailureRate: rate}
 	case 1:
 		buckets := n(5)
-		cfg.Trip = resilience.TimeWindow{Period: time.Duration(buckets * n(4) * second), Buckets: buckets, MinCalls: n(5), FailureRate: rate}
+		cfg.Trip = trip.TimeWindow{Period: time.Duration(buckets * n(4) * second), Buckets: buckets, MinCalls: n(5), FailureRate: rate}
 	}
 	clock := testutil.NewClock()
 	cfg.Clock = clock
-	b := resilience.MustNew("model", cfg)
+	b := testutil.NewBreaker(t, "model", cfg)
 	p := &pair{t: t, rng: rng, b: b, clock: clock, start: clock.Now(), m: &model{cfg: b.Config(), name: "closed", probes: map[int]int{}}}
 	b.Observe(func(e resilience.Transition) {
 		p.recent = append(p.recent, fmt.Sprintf("  %v>%v %s", e.From, e.To, e.Reason))

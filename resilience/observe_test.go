@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // Rule 29.
@@ -59,7 +61,7 @@ func TestRule29TripRecoversByTimeAndForceDoesNot(t *testing.T) {
 
 // Rule 29: force from every state, with windows and live probes.
 func TestRule29ForceFromEveryState(t *testing.T) {
-	for _, cfg := range []resilience.Config{{}, {Trip: resilience.CountWindow{Size: 10}}} {
+	for _, cfg := range []resilience.Config{{}, {Trip: trip.CountWindow{Size: 10}}} {
 		r := newRig(t, cfg)
 		r.Trip("drill")
 		r.ForceOpen("hand")
@@ -85,8 +87,8 @@ func TestRule29ForceFromEveryState(t *testing.T) {
 // Rule 30: one consistent picture, and the whole of it.
 func TestRule30Snapshot(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	same := resilience.MustNew("other", resilience.Config{FailMax: 5})
-	differs := resilience.MustNew("other", resilience.Config{FailMax: 6})
+	same := testutil.NewBreaker(t, "other", resilience.Config{FailMax: 5})
+	differs := testutil.NewBreaker(t, "other", resilience.Config{FailMax: 6})
 	first := r.Snapshot()
 	assert.Equal(t, resilience.Snapshot{Name: "milvus", PolicyVersion: first.PolicyVersion, FailMax: 5}, first)
 	assert.Equal(t, first.PolicyVersion, same.Snapshot().PolicyVersion)
@@ -211,18 +213,18 @@ func TestRule31DefaultLog(t *testing.T) {
 	r.succeed(1)
 	r.Trip("drill")
 	r.refused()
-	assert.Equal(t, `level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason="consecutive failures" in_old_state=1h0m0s since_opened=0s generation=1 eligible=5 failures=5 policy_version=1ec677af open_until=2030-01-01T01:01:00.000Z retry_in=1m0s
+	assert.Equal(t, `level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason="consecutive failures" in_old_state=1h0m0s since_opened=0s generation=1 eligible=5 failures=5 policy_version=16c4e975 open_until=2030-01-01T01:01:00.000Z retry_in=1m0s
 level=WARN msg="circuit breaker refuses calls" upstream=milvus error="circuit breaker open for \"milvus\", failing fast; next probe in 1m0s" operation=upsert task=embed/42
-level=WARN msg="circuit breaker changed state" upstream=milvus old_state=open new_state=half_open reason="reset timeout elapsed" in_old_state=1m0s since_opened=1m0s generation=2 eligible=0 failures=0 policy_version=1ec677af probe_id=1
-level=WARN msg="circuit breaker changed state" upstream=milvus old_state=half_open new_state=closed reason="probe succeeded" in_old_state=0s since_opened=1m0s generation=3 eligible=1 failures=0 policy_version=1ec677af probe_id=1 refused=4
-level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason=drill in_old_state=0s since_opened=0s generation=4 eligible=0 failures=0 policy_version=1ec677af open_until=2030-01-01T01:02:00.000Z retry_in=1m0s
+level=WARN msg="circuit breaker changed state" upstream=milvus old_state=open new_state=half_open reason="reset timeout elapsed" in_old_state=1m0s since_opened=1m0s generation=2 eligible=0 failures=0 policy_version=16c4e975 probe_id=1
+level=WARN msg="circuit breaker changed state" upstream=milvus old_state=half_open new_state=closed reason="probe succeeded" in_old_state=0s since_opened=1m0s generation=3 eligible=1 failures=0 policy_version=16c4e975 probe_id=1 refused=4
+level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason=drill in_old_state=0s since_opened=0s generation=4 eligible=0 failures=0 policy_version=16c4e975 open_until=2030-01-01T01:02:00.000Z retry_in=1m0s
 level=WARN msg="circuit breaker refuses calls" upstream=milvus error="circuit breaker open for \"milvus\", failing fast; next probe in 1m0s"
 `, log.String())
 }
 
 // Rule 31: without a Logger the default of the moment is used.
 func TestRule31LogsToTheDefaultOfTheMoment(t *testing.T) {
-	b := resilience.MustNew("milvus", resilience.Config{})
+	b := testutil.NewBreaker(t, "milvus", resilience.Config{})
 	var log bytes.Buffer
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })

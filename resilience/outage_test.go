@@ -13,7 +13,7 @@ import (
 // of whom each tries up to three times. It counts the calls that reach it.
 func outage(guard func(b *resilience.Breaker, fn func(context.Context) error) error) (asked, reached int) {
 	clock := testutil.NewClock()
-	b := resilience.MustNew("llm", resilience.Config{Clock: clock, Logger: quiet})
+	b := resilience.NewRegistry(resilience.Config{}).MustRegister("llm", resilience.Config{Clock: clock, Logger: quiet})
 	away := func(context.Context) error {
 		reached++
 		return errDown

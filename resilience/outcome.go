@@ -75,6 +75,12 @@ type Verdict struct {
 	Unavailable bool
 }
 
+// Failed reports whether the breaker counts the call towards opening: it is a
+// Failure, or Throttled by an upstream that is Unavailable.
+func (v Verdict) Failed() bool {
+	return v.Outcome == Failure || v.Outcome == Throttled && v.Unavailable
+}
+
 // final is the verdict as the breaker takes it: an unknown outcome is a
 // failure, and Unavailable stands with Throttled alone.
 func (v Verdict) final() Verdict {
@@ -85,12 +91,6 @@ func (v Verdict) final() Verdict {
 	v.Unavailable = v.Unavailable && v.Outcome == Throttled
 	return v
 }
-
-// Classifier turns the error of a call into a verdict. It is asked only about
-// errors that are not nil. callerCtx is the context the caller gave, not the
-// one the call ran under, so that callerCtx.Err() answers whether the caller
-// left. It runs outside every lock and may be called concurrently.
-type Classifier func(callerCtx context.Context, err error) Verdict
 
 // classifyDefault ignores the caller's own cancellation, or the cause of it,
 // which net/http gives in its place, and counts every other error. A deadline

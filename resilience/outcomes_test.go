@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 )
 
 // Rule 13.
@@ -93,7 +94,7 @@ func TestRule14IgnoredFreesTheSlotAndChangesNothingElse(t *testing.T) {
 
 // Rule 15.
 func TestRule15RefusalsAreNoOutcomes(t *testing.T) {
-	r := newRig(t, resilience.Config{Trip: resilience.CountWindow{Size: 4, MinCalls: 2}})
+	r := newRig(t, resilience.Config{Trip: trip.CountWindow{Size: 4, MinCalls: 2}})
 	r.fail(2)
 	for range 50 {
 		r.refused()
@@ -144,7 +145,7 @@ func TestRule17ThrottledIsNeutralWhileClosed(t *testing.T) {
 	r.allow().Settle(throttle(time.Hour))
 	r.want(resilience.Closed)
 	assert.Equal(t, 4, r.Snapshot().Streak)
-	w := newRig(t, resilience.Config{Trip: resilience.CountWindow{}})
+	w := newRig(t, resilience.Config{Trip: trip.CountWindow{}})
 	w.allow().Settle(throttle(0))
 	assert.Zero(t, w.Snapshot().WindowCalls)
 }

@@ -28,14 +28,14 @@ type Registry struct {
 
 	mu       sync.Mutex
 	breakers map[string]*Breaker
-	keyed    map[string]*Keyed
+	keyed    map[string]*family
 }
 
 // NewRegistry makes an empty registry. The zero fields of each Config that is
 // registered are taken from defaults, and what is zero there too has the
 // defaults of Config.
 func NewRegistry(defaults Config) *Registry {
-	return &Registry{defaults: defaults, breakers: make(map[string]*Breaker), keyed: make(map[string]*Keyed)}
+	return &Registry{defaults: defaults, breakers: make(map[string]*Breaker), keyed: make(map[string]*family)}
 }
 
 // Register makes the breaker of name. A name can be registered once.

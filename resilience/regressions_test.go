@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 )
 
 // Faults that this breaker had, one test each, named after the fault.
@@ -115,10 +116,10 @@ func TestFaultKeysThatShareAName(t *testing.T) {
 	k, err := reg.Keyed("k", resilience.Config{MaxKeys: 7})
 	require.NoError(t, err)
 	for _, key := range []string{"a\nb", "a_b", "a\tb", "(overflow)"} {
-		k.Get(k.Get(key).Name()[len("k/"):]).Trip("whose key is the other's name")
-		k.Get(key).Trip("so that it stays")
+		k(k(key).Name()[len("k/"):]).Trip("whose key is the other's name")
+		k(key).Trip("so that it stays")
 	}
-	_ = k.Get("one too many").Do(t.Context(), fine)
+	_ = k("one too many").Do(t.Context(), fine)
 	seen := map[string]bool{}
 	for _, b := range reg.All() {
 		assert.False(t, seen[b.Name()], "%q twice", b.Name())
@@ -150,14 +151,14 @@ func TestFaultNamesInsideAFamilys(t *testing.T) {
 // last call had been good.
 func TestFaultKeyedForgetsAWindowFullOfFailures(t *testing.T) {
 	k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{
-		MaxKeys: 2, Trip: resilience.CountWindow{Size: 8, MinCalls: 8},
+		MaxKeys: 2, Trip: trip.CountWindow{Size: 8, MinCalls: 8},
 	})
 	require.NoError(t, err)
-	failing := k.Get("failing")
+	failing := k("failing")
 	_, _ = failing.Do(t.Context(), down), failing.Do(t.Context(), fine)
-	k.Get("idle")
-	k.Get("new")
-	assert.Same(t, failing, k.Get("failing"))
+	k("idle")
+	k("new")
+	assert.Same(t, failing, k("failing"))
 }
 
 // Keys whose last call had failed were kept for ever, until no other key found
@@ -166,10 +167,10 @@ func TestFaultKeyedFillsUpWithStreaks(t *testing.T) {
 	k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{MaxKeys: 3})
 	require.NoError(t, err)
 	for i := range 3 {
-		_ = k.Get(strconv.Itoa(i)).Do(t.Context(), down)
+		_ = k(strconv.Itoa(i)).Do(t.Context(), down)
 	}
 	for i := range 9 {
-		b := k.Get(fmt.Sprint("new", i))
+		b := k(fmt.Sprint("new", i))
 		require.Equal(t, fmt.Sprint("k/new", i), b.Name(), "the one used longest ago made room")
 		_ = b.Do(t.Context(), down)
 	}
@@ -181,13 +182,13 @@ func TestFaultKeyedKeepsAbandonedPermits(t *testing.T) {
 	k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{MaxKeys: 1})
 	require.NoError(t, err)
 	func() {
-		p, err := k.Get("leaky").Allow(t.Context())
+		p, err := k("leaky").Allow(t.Context())
 		require.NoError(t, err)
 		p.Renew()
 	}()
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return k.Get("next").Name() == "k/next"
+		return k("next").Name() == "k/next"
 	}, time.Minute, time.Millisecond)
 }
 
@@ -201,7 +202,7 @@ func TestFaultClockAtTheEndsOfTime(t *testing.T) {
 		r.fail(5)
 		r.want(resilience.Open)
 		r.refused()
-		w := newRig(t, resilience.Config{Trip: resilience.TimeWindow{MinCalls: 2}})
+		w := newRig(t, resilience.Config{Trip: trip.TimeWindow{MinCalls: 2}})
 		w.clock.Advance(jump)
 		w.clock.Advance(jump)
 		w.fail(2)

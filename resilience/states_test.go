@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // Rule 1: the numbers of the gauge and the words of the log.
@@ -180,8 +182,8 @@ func TestRule5ProbesAtATimeAndGoodProbesInARow(t *testing.T) {
 func TestRule6HundredthEpisodeTripsLikeTheFirst(t *testing.T) {
 	for name, cfg := range map[string]resilience.Config{
 		"consecutive":  {},
-		"count window": {Trip: resilience.CountWindow{Size: 5, MinCalls: 5, FailureRate: 1}},
-		"time window":  {Trip: resilience.TimeWindow{MinCalls: 5, FailureRate: 1}},
+		"count window": {Trip: trip.CountWindow{Size: 5, MinCalls: 5, FailureRate: 1}},
+		"time window":  {Trip: trip.TimeWindow{MinCalls: 5, FailureRate: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, cfg)
@@ -203,7 +205,7 @@ func TestRule6HundredthEpisodeTripsLikeTheFirst(t *testing.T) {
 func TestWorkedTimeline(t *testing.T) {
 	const s = time.Second
 	r := newRig(t, resilience.Config{
-		Trip:         resilience.CountWindow{Size: 6, MinCalls: 6, FailureRate: 0.5},
+		Trip:         trip.CountWindow{Size: 6, MinCalls: 6, FailureRate: 0.5},
 		ResetTimeout: 20 * s, SuccessThreshold: 2,
 	})
 	window := func(failures, calls int) {
@@ -263,7 +265,7 @@ func TestExactCounts(t *testing.T) {
 }
 
 func TestRateWindowOpensThenRecovers(t *testing.T) {
-	r := newRig(t, resilience.Config{Trip: resilience.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5}})
+	r := newRig(t, resilience.Config{Trip: trip.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5}})
 	r.play([]step{
 		{0, "fail", resilience.Closed},
 		{1, "fail", resilience.Closed},
@@ -324,7 +326,7 @@ func TestRule24ClockGoingBackwards(t *testing.T) {
 // Rule 24: without a Clock only the monotonic clock is read; it keeps going
 // where the wall clock is stripped.
 func TestRule24SystemClockIsTheDefault(t *testing.T) {
-	b := resilience.MustNew("milvus", resilience.Config{ResetTimeout: time.Nanosecond, ProbeTimeout: time.Minute, Logger: quiet})
+	b := testutil.NewBreaker(t, "milvus", resilience.Config{ResetTimeout: time.Nanosecond, ProbeTimeout: time.Minute, Logger: quiet})
 	b.Trip("drill")
 	require.Eventually(t, func() bool { return b.State() == resilience.HalfOpen }, time.Minute, time.Microsecond)
 	require.NoError(t, b.Do(t.Context(), fine))

@@ -21,7 +21,7 @@ const (
 	statStale
 	statRejected
 	statLatched
-	statStarted // kept only where a Keyed wants to know who is idle
+	statStarted // kept only in a family, which asks who is idle
 	statEnded
 	statCount
 )

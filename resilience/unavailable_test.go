@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 )
 
 var err503 = errors.New("503 service unavailable")
@@ -71,7 +72,7 @@ func TestRule17UnavailableIsPartOfTheStreak(t *testing.T) {
 // Rule 17: a 429 never opens, however many there are.
 func TestRule17ThrottlingAloneNeverOpens(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	w := newRig(t, resilience.Config{Trip: resilience.CountWindow{Size: 2}})
+	w := newRig(t, resilience.Config{Trip: trip.CountWindow{Size: 2}})
 	for range 1000 {
 		r.allow().Settle(throttle(time.Hour))
 		w.allow().Settle(throttle(time.Hour))
@@ -85,9 +86,9 @@ func TestRule17ThrottlingAloneNeverOpens(t *testing.T) {
 
 // Rules 17, 21 and 22: windows count it as a failed call.
 func TestRule17UnavailableCountsInWindows(t *testing.T) {
-	for _, trip := range []resilience.Trip{
-		resilience.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5},
-		resilience.TimeWindow{MinCalls: 4, FailureRate: 0.5},
+	for _, trip := range []trip.Rule{
+		trip.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5},
+		trip.TimeWindow{MinCalls: 4, FailureRate: 0.5},
 	} {
 		r := newRig(t, resilience.Config{Trip: trip})
 		r.succeed(2)
@@ -134,12 +135,12 @@ func TestRule17UnavailableGoesWithThrottledAlone(t *testing.T) {
 // Op.Settled hears what the breaker counted: once, and once it has counted it.
 func TestSettledHearsTheVerdictThatCounted(t *testing.T) {
 	unavailable := resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: time.Second, Unavailable: true}
-	says := func(v resilience.Verdict) resilience.Classifier {
+	says := func(v resilience.Verdict) func(context.Context, error) resilience.Verdict {
 		return func(context.Context, error) resilience.Verdict { return v }
 	}
 	for name, row := range map[string]struct {
 		err      error
-		classify resilience.Classifier
+		classify func(context.Context, error) resilience.Verdict
 		validate error
 		want     resilience.Verdict
 		totals   string

@@ -1,6 +1,14 @@
 package resilience
 
-import "time"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/penstock-go/penstock/resilience/trip"
+)
 
 // counts is what a window holds.
 type counts struct{ calls, failures, slow int }
@@ -45,19 +53,84 @@ func (r rateRule) broken(one, all counts) string {
 
 func reaches(part, whole int, ppm int64) bool { return int64(part)*1_000_000 >= ppm*int64(whole) }
 
-func newRule(minCalls int, failureRate float64, slow SlowCall) rateRule {
+// ppm keeps a rate in parts per million, so that thresholds compare in
+// integers: downwards, so that 2 of 3 reach 2.0/3, past the noise of floats.
+func ppm(r float64) int64 { return int64(math.Floor(r*1e6 + 1e-3)) }
+
+func newRateRule(minCalls int, failureRate float64, slow trip.SlowCall) rateRule {
 	return rateRule{minCalls: minCalls, failures: ppm(failureRate), slow: ppm(slow.Rate), threshold: int64(slow.Threshold)}
 }
 
-func (Consecutive) window() window { return nil }
-
-func (w CountWindow) window() window {
-	return &countWindow{rateRule: newRule(w.MinCalls, w.FailureRate, w.Slow), ring: make([]counts, w.Size)}
+// newWindow is the memory of a normal rule, nil for one that has none.
+func newWindow(rule trip.Rule) window {
+	switch w := rule.(type) {
+	case trip.CountWindow:
+		return &countWindow{rateRule: newRateRule(w.MinCalls, w.FailureRate, w.Slow), ring: make([]counts, w.Size)}
+	case trip.TimeWindow:
+		width := (w.Period + time.Duration(w.Buckets) - 1) / time.Duration(w.Buckets)
+		return &timeWindow{
+			rateRule: newRateRule(w.MinCalls, w.FailureRate, w.Slow),
+			width:    int64(width), buckets: make([]counts, w.Buckets),
+		}
+	}
+	return nil
 }
 
-func (w TimeWindow) window() window {
-	width := (w.Period + time.Duration(w.Buckets) - 1) / time.Duration(w.Buckets)
-	return &timeWindow{rateRule: newRule(w.MinCalls, w.FailureRate, w.Slow), width: int64(width), buckets: make([]counts, w.Buckets)}
+// normalRule fills in the defaults and says what is wrong with the rest. A
+// pointer to a rule, which the interface lets through, is a mistake.
+func normalRule(rule trip.Rule) (trip.Rule, error) {
+	switch w := rule.(type) {
+	case trip.Consecutive:
+		return w, nil
+	case trip.CountWindow:
+		return normalCountWindow(w)
+	case trip.TimeWindow:
+		return normalTimeWindow(w)
+	}
+	return trip.Consecutive{}, fmt.Errorf("Trip is a %T; give the value, not a pointer", rule)
+}
+
+func normalCountWindow(w trip.CountWindow) (trip.Rule, error) {
+	w.Size = cmp.Or(w.Size, defaultWindow)
+	w.MinCalls = cmp.Or(w.MinCalls, min(defaultMinCalls, w.Size))
+	w.FailureRate = cmp.Or(w.FailureRate, defaultRate)
+	slow, err := normalSlowCall(w.Slow)
+	w.Slow = slow
+	return w, errors.Join(err,
+		within("CountWindow.Size", w.Size, 1, maxWindow),
+		within("CountWindow.MinCalls", w.MinCalls, 1, max(w.Size, 1)),
+		rate("CountWindow.FailureRate", w.FailureRate))
+}
+
+func normalTimeWindow(w trip.TimeWindow) (trip.Rule, error) {
+	w.Period = cmp.Or(w.Period, defaultPeriod)
+	w.Buckets = cmp.Or(w.Buckets, defaultBuckets)
+	w.MinCalls = cmp.Or(w.MinCalls, defaultMinCalls)
+	w.FailureRate = cmp.Or(w.FailureRate, defaultRate)
+	slow, err := normalSlowCall(w.Slow)
+	w.Slow = slow
+	return w, errors.Join(err,
+		within("TimeWindow.Buckets", w.Buckets, 1, maxBuckets),
+		within("TimeWindow.Period", w.Period, time.Duration(max(w.Buckets, 1)), maxWait),
+		within("TimeWindow.MinCalls", w.MinCalls, 1, maxWindow),
+		rate("TimeWindow.FailureRate", w.FailureRate))
+}
+
+func normalSlowCall(s trip.SlowCall) (trip.SlowCall, error) {
+	if s == (trip.SlowCall{}) {
+		return s, nil
+	}
+	s.Rate = cmp.Or(s.Rate, defaultRate)
+	return s, errors.Join(
+		within("SlowCall.Threshold", s.Threshold, 1, maxWait),
+		rate("SlowCall.Rate", s.Rate))
+}
+
+func rate(field string, r float64) error {
+	if !(r >= 0.000001 && r <= 1) { // written so that NaN fails too
+		return fmt.Errorf("%s is %v; it must be between 0.000001 and 1", field, r)
+	}
+	return nil
 }
 
 // countWindow is a ring of the last calls.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 )
 
 // window is [failures, calls] as a snapshot shows them.
@@ -22,7 +23,7 @@ func (r *rig) window() [2]int {
 func TestRule21ThresholdIsExact(t *testing.T) {
 	for calls := 1; calls <= 60; calls++ {
 		for failures := 1; failures <= calls; failures++ {
-			r := newRig(t, resilience.Config{Trip: resilience.CountWindow{
+			r := newRig(t, resilience.Config{Trip: trip.CountWindow{
 				Size: calls, MinCalls: calls, FailureRate: float64(failures) / float64(calls),
 			}})
 			r.succeed(calls - failures)
@@ -37,7 +38,7 @@ func TestRule21ThresholdIsExact(t *testing.T) {
 
 // Rule 21: old calls leave the window one by one.
 func TestRule21CountWindowForgetsTheOldest(t *testing.T) {
-	r := newRig(t, resilience.Config{Trip: resilience.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.75}})
+	r := newRig(t, resilience.Config{Trip: trip.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.75}})
 	for range 10 { // fail fail ok ok, over and over, is never 3 of 4
 		r.fail(2)
 		r.succeed(2)
@@ -50,7 +51,7 @@ func TestRule21CountWindowForgetsTheOldest(t *testing.T) {
 // A window replaces FailMax: cold-start failures below the minimum open
 // nothing.
 func TestRule21FiveColdStartFailures(t *testing.T) {
-	r := newRig(t, resilience.Config{FailMax: 5, Trip: resilience.CountWindow{Size: 20, MinCalls: 10}})
+	r := newRig(t, resilience.Config{FailMax: 5, Trip: trip.CountWindow{Size: 20, MinCalls: 10}})
 	r.fail(9)
 	r.want(resilience.Closed)
 	assert.Equal(t, 9, r.Snapshot().Streak)
@@ -73,7 +74,7 @@ func TestRule22BucketsSlide(t *testing.T) {
 		{60*s + 1, [2]int{0, 0}},
 		{time.Hour, [2]int{0, 0}},
 	} {
-		r := newRig(t, resilience.Config{Trip: resilience.TimeWindow{Period: time.Minute, Buckets: 6}})
+		r := newRig(t, resilience.Config{Trip: trip.TimeWindow{Period: time.Minute, Buckets: 6}})
 		r.fail(1)
 		r.at(row.at)
 		require.Equal(t, row.want, r.window(), "row %+v", row)
@@ -86,7 +87,7 @@ func TestRule22BucketsSlide(t *testing.T) {
 func TestRule22TimeWindowOpens(t *testing.T) {
 	const s = time.Second
 	for _, buckets := range []int{1, 2, 7, 60} {
-		r := newRig(t, resilience.Config{Trip: resilience.TimeWindow{Period: time.Minute, Buckets: buckets, MinCalls: 4}})
+		r := newRig(t, resilience.Config{Trip: trip.TimeWindow{Period: time.Minute, Buckets: buckets, MinCalls: 4}})
 		r.play([]step{
 			{0, "fail", resilience.Closed},
 			{0, "fail", resilience.Closed},
@@ -107,7 +108,7 @@ func TestRule22TimeWindowOpens(t *testing.T) {
 // own bucket, or to the oldest that lives.
 func TestRule22LateResultGoesToTheOldestBucket(t *testing.T) {
 	const s = time.Second
-	r := newRig(t, resilience.Config{Trip: resilience.TimeWindow{Period: 10 * s, Buckets: 10}})
+	r := newRig(t, resilience.Config{Trip: trip.TimeWindow{Period: 10 * s, Buckets: 10}})
 	r.at(100 * s)
 	r.succeed(1)
 	r.at(95 * s)
@@ -128,7 +129,7 @@ func TestRule22LateResultGoesToTheOldestBucket(t *testing.T) {
 
 // Rule 22: a clock that starts before the breaker's base.
 func TestRule22NegativeTime(t *testing.T) {
-	r := newRig(t, resilience.Config{Trip: resilience.TimeWindow{Period: 10, Buckets: 3}})
+	r := newRig(t, resilience.Config{Trip: trip.TimeWindow{Period: 10, Buckets: 3}})
 	r.at(-7)
 	r.fail(2)
 	assert.Equal(t, [2]int{2, 2}, r.window())
@@ -137,10 +138,10 @@ func TestRule22NegativeTime(t *testing.T) {
 // Rule 23: slow calls open a window though they succeed, −1 ns, 0 and +1 ns
 // about the threshold.
 func TestRule23SlowCalls(t *testing.T) {
-	slow := resilience.SlowCall{Threshold: time.Second, Rate: 0.5}
-	for name, trip := range map[string]resilience.Trip{
-		"count": resilience.CountWindow{Size: 4, MinCalls: 2, Slow: slow},
-		"time":  resilience.TimeWindow{MinCalls: 2, Slow: slow},
+	slow := trip.SlowCall{Threshold: time.Second, Rate: 0.5}
+	for name, trip := range map[string]trip.Rule{
+		"count": trip.CountWindow{Size: 4, MinCalls: 2, Slow: slow},
+		"time":  trip.TimeWindow{MinCalls: 2, Slow: slow},
 	} {
 		for _, row := range []struct {
 			took time.Duration
@@ -163,7 +164,7 @@ func TestRule23SlowCalls(t *testing.T) {
 
 // Rule 23: a slow failure counts as both.
 func TestRule23SlowFailure(t *testing.T) {
-	r := newRig(t, resilience.Config{Trip: resilience.CountWindow{Size: 4, MinCalls: 4, Slow: resilience.SlowCall{Threshold: 1}}})
+	r := newRig(t, resilience.Config{Trip: trip.CountWindow{Size: 4, MinCalls: 4, Slow: trip.SlowCall{Threshold: 1}}})
 	_ = r.Do(t.Context(), func(context.Context) error { r.clock.Advance(1); return errDown })
 	s := r.Snapshot()
 	assert.Equal(t, []int{1, 1, 1}, []int{s.WindowCalls, s.WindowFailures, s.WindowSlow})

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FakeClock is a resilience.Clock that stands still until it is moved. It is
+// FakeClock is a clock for resilience.Config that stands still until it is moved. It is
 // safe for concurrent use.
 type FakeClock struct {
 	mu  sync.Mutex

@@ -3,7 +3,7 @@
 // command and counts what reached it.
 //
 //	clock := testutil.NewClock()
-//	b := resilience.MustNew("billing", resilience.Config{Clock: clock})
+//	b := testutil.NewBreaker(t, "billing", resilience.Config{Clock: clock})
 //	seen := testutil.Record(t, b)
 //	upstream := testutil.NewUpstream(t, nil)
 //	upstream.Always(testutil.Status(500))

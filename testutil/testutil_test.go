@@ -141,7 +141,7 @@ func TestClockMovesOnlyWhenTold(t *testing.T) {
 
 func TestRecorderTellsTheStory(t *testing.T) {
 	clock := testutil.NewClock()
-	b := resilience.MustNew("billing", resilience.Config{FailMax: 1, Clock: clock})
+	b := testutil.NewBreaker(t, "billing", resilience.Config{FailMax: 1, Clock: clock})
 	r := testutil.Record(t, b)
 	_ = b.Do(t.Context(), func(context.Context) error { return errors.New("down") })
 	r.Want("closed → open")
@@ -164,7 +164,7 @@ func (f *failures) Errorf(format string, args ...any) {
 
 func TestAssertionsSayWhatTheySaw(t *testing.T) {
 	f := &failures{TB: t}
-	testutil.Record(f, resilience.MustNew("billing", resilience.Config{})).Want("closed → open")
+	testutil.Record(f, testutil.NewBreaker(t, "billing", resilience.Config{})).Want("closed → open")
 	u := testutil.NewUpstream(f, nil)
 	u.WantRequests(1)
 	u.Refuse()
@@ -185,7 +185,7 @@ func TestBillingRecovers(t *testing.T) {
 		return err
 	}
 	clock, upstream := testutil.NewClock(), testutil.NewUpstream(t, nil)
-	b := resilience.MustNew("billing", resilience.Config{Clock: clock})
+	b := testutil.NewBreaker(t, "billing", resilience.Config{Clock: clock})
 	seen := testutil.Record(t, b)
 	upstream.Always(testutil.Status(500))
 	for range 100 {
@@ -213,9 +213,9 @@ func TestStampedeStartsTogetherAndWaitsForAll(t *testing.T) {
 }
 
 // crowd calls an upstream that lives in a function.
-func crowd(c resilience.Config, call func(down bool) error) testutil.Crowd {
+func crowd(t *testing.T, c resilience.Config, call func(down bool) error) testutil.Crowd {
 	c.Logger = slog.New(slog.DiscardHandler)
-	b := resilience.MustNew("crowd", c)
+	b := testutil.NewBreaker(t, "crowd", c)
 	clock, _ := c.Clock.(*testutil.FakeClock)
 	var seen atomic.Int64
 	var down atomic.Bool
@@ -246,13 +246,13 @@ func broken(down bool) error {
 }
 
 func TestCrowdThroughAnOutage(t *testing.T) {
-	crowd(resilience.Config{Clock: testutil.NewClock()}, broken).ThroughAnOutage(t)
+	crowd(t, resilience.Config{Clock: testutil.NewClock()}, broken).ThroughAnOutage(t)
 	for name, call := range map[string]func(bool) error{
 		"an upstream that never fails":  func(bool) error { return nil },
 		"an upstream that stays away":   func(bool) error { return io.EOF },
 		"a breaker that was left alone": nil,
 	} {
-		c, fake := crowd(resilience.Config{Clock: testutil.NewClock()}, call), &failures{TB: t}
+		c, fake := crowd(t, resilience.Config{Clock: testutil.NewClock()}, call), &failures{TB: t}
 		if call == nil {
 			c.Call = func() error { return resilience.ErrOpen }
 		}
@@ -263,13 +263,13 @@ func TestCrowdThroughAnOutage(t *testing.T) {
 
 func TestCrowdWhileItFlaps(t *testing.T) {
 	quick := resilience.Config{ResetTimeout: time.Millisecond}
-	c := crowd(quick, broken)
+	c := crowd(t, quick, broken)
 	c.WhileItFlaps(t, 10)
 	assert.Positive(t, c.Breaker.Snapshot().Failures)
 
-	aside := crowd(quick, broken)
+	aside := crowd(t, quick, broken)
 	aside.Call = func() error { return nil }
-	twice := crowd(quick, broken)
+	twice := crowd(t, quick, broken)
 	once := twice.Seen
 	twice.Seen = func() int { return 2 * once() }
 	for name, c := range map[string]testutil.Crowd{"calls that pass the breaker by": aside, "two requests a call": twice} {

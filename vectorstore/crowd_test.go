@@ -20,7 +20,7 @@ import (
 func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
 	s, addr := serve(t)
 	c, clock := connect(t, vectorstore.Config{Address: addr}), testutil.NewClock()
-	g := vectorstore.Guard{Breaker: resilience.MustNew("test", resilience.Config{Clock: clock})}
+	g := vectorstore.Guard{Breaker: testutil.NewBreaker(t, "test", resilience.Config{Clock: clock})}
 	testutil.Crowd{
 		N: 1000, Breaker: g.Breaker, Clock: clock,
 		Call: func() error {

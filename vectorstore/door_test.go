@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -420,7 +421,7 @@ func TestIteratorsVerdictIsTheDoorsAndLastFailureIsMilvuss(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
 	s.fail("Query", status.Error(codes.Unavailable, "gone"))
-	b := resilience.MustNew("test", resilience.Config{FailMax: 1, Classify: func(context.Context, error) resilience.Verdict {
+	b := testutil.NewBreaker(t, "test", resilience.Config{FailMax: 1, Classify: func(context.Context, error) resilience.Verdict {
 		return resilience.Verdict{Outcome: resilience.Ignored}
 	}})
 	open := func() error {

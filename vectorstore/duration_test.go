@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
 
@@ -17,7 +18,7 @@ func TestCallsAreTimed(t *testing.T) {
 	store, err := sqlitestore.Open(filepath.Join(t.TempDir(), "vectors.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	g := Guard{Breaker: resilience.MustNew("timed", resilience.Config{})}
+	g := Guard{Breaker: testutil.NewBreaker(t, "timed", resilience.Config{})}
 	_, err = g.HasCollection(t.Context(), store, "c")
 	require.NoError(t, err)
 	g.Breaker.ForceOpen("test")

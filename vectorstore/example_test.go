@@ -64,7 +64,7 @@ func Example() {
 
 // One breaker for each tenant's server: the same operations as methods.
 func ExampleGuard() {
-	breaker := resilience.MustNew("milvus:tenant-a", resilience.Config{FailMax: 3})
+	breaker := resilience.NewRegistry(resilience.Config{}).MustRegister("milvus:tenant-a", resilience.Config{FailMax: 3})
 	door := vectorstore.Guard{Breaker: breaker}
 	client, err := vectorstore.NewClient(context.Background(), vectorstore.Config{Address: "milvus.example:19530"})
 	if err != nil {

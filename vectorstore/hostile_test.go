@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -126,7 +127,7 @@ func TestThousandCallersWhileTheServerDies(t *testing.T) {
 		return &milvuspb.BoolResponse{Status: ok(), Value: true}, nil
 	})
 	c := connect(t, vectorstore.Config{Address: addr})
-	b := resilience.MustNew("test", resilience.Config{ResetTimeout: 20 * time.Millisecond})
+	b := testutil.NewBreaker(t, "test", resilience.Config{ResetTimeout: 20 * time.Millisecond})
 	g := vectorstore.Guard{Breaker: b}
 	call := func() error {
 		_, err := g.HasCollection(t.Context(), c, "docs")
@@ -196,7 +197,7 @@ func TestAbandonedIteratorGivesItsSlotBack(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
 	s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}})
-	b := resilience.MustNew("test", resilience.Config{FailMax: 1, ResetTimeout: time.Millisecond, ProbeTimeout: time.Hour})
+	b := testutil.NewBreaker(t, "test", resilience.Config{FailMax: 1, ResetTimeout: time.Millisecond, ProbeTimeout: time.Hour})
 	g := vectorstore.Guard{Breaker: b}
 	require.Error(t, b.Do(t.Context(), func(context.Context) error { return errors.New("down") }))
 	require.Eventually(t, b.Ready, time.Second, time.Millisecond)

@@ -39,7 +39,7 @@ func TestAnswerIsReadOnce(t *testing.T) {
 		once := looks()
 		require.Positive(t, once)
 
-		g := Guard{Breaker: resilience.MustNew("once", resilience.Config{})}
+		g := Guard{Breaker: testutil.NewBreaker(t, "once", resilience.Config{})}
 		_, got := g.GetVersion(t.Context(), failing{err: err})
 		require.Equal(t, err, got)
 		assert.Equal(t, 2*once, looks(), "a call, %v", code)

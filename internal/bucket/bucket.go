@@ -201,5 +201,9 @@ func Client(t testing.TB, at upstreams.S3) *s3.Client {
 // Guard has a breaker of the test's own, which opens after a thousand failures.
 func Guard(t testing.TB) objectstore.Guard {
 	t.Helper()
-	return objectstore.Guard{Breaker: resilience.MustNew(t.Name(), resilience.Config{FailMax: 1000})}
+	b, err := resilience.New(t.Name(), resilience.Config{FailMax: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objectstore.Guard{Breaker: b}
 }

@@ -73,7 +73,7 @@ type Op struct {
 	// of the call.
 	Invalid error
 	// Classify reads an error of the call. It is asked at most once a call.
-	Classify resilience.Classifier
+	Classify func(context.Context, error) resilience.Verdict
 	// Span is told how the call begins and ends.
 	Span Span
 	// Observe is told how long an admitted call took.

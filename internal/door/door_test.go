@@ -165,7 +165,7 @@ func keep(t *testing.T, ctx context.Context, w *watched) *door.Handle {
 }
 
 func TestCallsThatAreNotAdmittedHaveNoVerdict(t *testing.T) {
-	other, err := inflight.New(resilience.MustNew("other", resilience.Config{}), 0)
+	other, err := inflight.New(testutil.NewBreaker(t, "other", resilience.Config{}), 0)
 	require.NoError(t, err)
 	past, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -241,7 +241,7 @@ func TestCallRunsInTheSpansContext(t *testing.T) {
 }
 
 func TestBreakerOfAGuard(t *testing.T) {
-	own, limited, spare := resilience.MustNew("own", resilience.Config{}), resilience.MustNew("limited", resilience.Config{}), resilience.MustNew("spare", resilience.Config{})
+	own, limited, spare := testutil.NewBreaker(t, "own", resilience.Config{}), testutil.NewBreaker(t, "limited", resilience.Config{}), testutil.NewBreaker(t, "spare", resilience.Config{})
 	limiter, err := inflight.New(limited, 0)
 	require.NoError(t, err)
 	assert.Same(t, own, door.Guard{Breaker: own}.Or(spare).Breaker)

@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 }
 
 // breaker is one in the given state.
-func breaker(state resilience.State) *resilience.Breaker {
+func breaker(t *testing.T, state resilience.State) *resilience.Breaker {
 	clock := testutil.NewClock()
-	b := resilience.MustNew("llm", resilience.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+	b := testutil.NewBreaker(t, "llm", resilience.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
 	if state != resilience.Closed {
 		b.Trip("test")
 	}
@@ -54,7 +54,7 @@ func status(err error) string {
 func one(t *testing.T, state resilience.State, end func(*trace.Span)) tracetest.SpanStub {
 	spans.Reset()
 	span := trace.New("chat gpt", status, attribute.String("gen_ai.operation.name", "chat"))
-	ctx := span.Start(t.Context(), breaker(state))
+	ctx := span.Start(t.Context(), breaker(t, state))
 	require.True(t, oteltrace.SpanContextFromContext(ctx).IsValid())
 	span.Set(attribute.Int("gen_ai.usage.input_tokens", 3))
 	end(span)
@@ -104,7 +104,7 @@ func TestSpanSaysWhatBecameOfTheCall(t *testing.T) {
 func TestSpanIsAChild(t *testing.T) {
 	spans.Reset()
 	outer, inner := trace.New("outer", status), trace.New("inner", status)
-	inner.Start(outer.Start(t.Context(), breaker(resilience.Closed)), breaker(resilience.Closed))
+	inner.Start(outer.Start(t.Context(), breaker(t, resilience.Closed)), breaker(t, resilience.Closed))
 	inner.End(resilience.Verdict{}, nil)
 	outer.End(resilience.Verdict{}, nil)
 	stubs := spans.GetSpans()
@@ -114,7 +114,7 @@ func TestSpanIsAChild(t *testing.T) {
 
 // refusal is what a breaker says after its call came to the given end.
 func refusal(t *testing.T, end resilience.Outcome) error {
-	b := resilience.MustNew("llm", resilience.Config{
+	b := testutil.NewBreaker(t, "llm", resilience.Config{
 		FailMax: 1, StopOnDenied: true, Logger: slog.New(slog.DiscardHandler),
 		Classify: func(context.Context, error) resilience.Verdict { return resilience.Verdict{Outcome: end} },
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -43,7 +44,7 @@ func newWorld(t *testing.T, o llmtest.Options, client llm.Config) *world {
 	client.BaseURL = w.model.URL
 	embeddings, err := llm.NewClient(client)
 	require.NoError(t, err)
-	w.guard.Breaker = resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+	w.guard.Breaker = testutil.NewBreaker(t, "llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
 	w.config = embed.Config{
 		Client: embeddings, Model: staticmodel.Name,
 		Limits: embed.Limits{Items: 64, Tokens: 1000, Bytes: 10_000}, Logger: slog.New(slog.DiscardHandler),

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -71,7 +72,7 @@ func newWorld(t *testing.T, answer func(prompt string) string, client llm.Config
 	client.BaseURL = w.model.URL
 	chat, err := llm.NewClient(client)
 	require.NoError(t, err)
-	w.guard.Breaker = resilience.MustNew("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+	w.guard.Breaker = testutil.NewBreaker(t, "llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
 	w.config = enrich.Config{
 		Client: chat, Model: "scribe", Concurrency: 5, Answers: w.kept,
 		Wanted: enrich.Wanted{Title: true, Summary: true, Context: true},

@@ -19,11 +19,12 @@ import (
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 func asking(t *testing.T, wanted Wanted) *Enricher {
 	t.Helper()
-	breaker := resilience.MustNew("llm", resilience.Config{})
+	breaker := testutil.NewBreaker(t, "llm", resilience.Config{})
 	return New(Config{Model: "scribe", Wanted: wanted, Server: modelserver.New(modelserver.Config{
 		Service: service.Models(llm.Guard{Breaker: breaker}), Ending: stop.NewEnding(t.Context()),
 	})})

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/trip"
 )
 
 // reply is what the scripted server answers: an error and its verdict.
@@ -171,7 +172,7 @@ func TestTrial(t *testing.T) {
 // A breaker that looks at a window may never open: one canary that fails ends
 // the run.
 func TestTrialUnderAWindow(t *testing.T) {
-	window := resilience.Config{Trip: resilience.CountWindow{Size: 10, MinCalls: 10, FailureRate: 1}}
+	window := resilience.Config{Trip: trip.CountWindow{Size: 10, MinCalls: 10, FailureRate: 1}}
 	text, canary := says(failed), says(failed)
 	w := newWorld(t, window, strict, canary)
 	judgment, err := w.model.Judge(t.Context(), w.model.Send(t.Context(), w.request(text)), w.request(text))

@@ -78,7 +78,7 @@ func TestObjectThatBreaksOffIsNoDocument(t *testing.T) {
 	for _, end := range []error{errWrapped, io.ErrUnexpectedEOF, io.EOF} {
 		options := Options{
 			Objects:     func(context.Context) (ObjectReader, error) { return brokenStore{err: end}, nil },
-			ObjectGuard: objectstore.Guard{Breaker: resilience.MustNew("s3-"+t.Name(), resilience.Config{})},
+			ObjectGuard: objectstore.Guard{Breaker: testutil.NewBreaker(t, "s3-"+t.Name(), resilience.Config{})},
 		}
 		_, err := (&objects{store: &store{options: options}, bucket: "bkt"}).read(t.Context(), "key")
 		var store *StoreError

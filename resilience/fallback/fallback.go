@@ -68,7 +68,7 @@ type Config[T any] struct {
 	// returns false where it has no answer either.
 	Default func(key string) (T, bool)
 	// Clock dates the answers. Default: the system's.
-	Clock resilience.Clock
+	Clock interface{ Now() time.Time }
 	// Logger is told at warning of each answer that is not live, without its
 	// key. Default: slog.Default() at the time of the event.
 	Logger *slog.Logger
@@ -126,37 +126,22 @@ func (s *Store[T]) Call(ctx context.Context, b *resilience.Breaker, key string, 
 
 // CallOp is Call with the classifier and the validator of an operation.
 func (s *Store[T]) CallOp(ctx context.Context, b *resilience.Breaker, op resilience.Op[T], key string, fn func(context.Context) (T, error)) (Answer[T], error) {
-	counted := false
-	inner := ctx
-	op.Classify = watch(op.Classify, b.Config().Classify, func(o resilience.Outcome) {
-		ranOut := o == resilience.Ignored && ctx.Err() == nil && errors.Is(inner.Err(), context.DeadlineExceeded)
-		counted = o == resilience.Failure || o > resilience.Denied || ranOut
-	})
-	v, err := resilience.CallOp(ctx, b, op, func(ctx context.Context) (T, error) {
-		inner = ctx
-		return fn(ctx)
-	})
+	failed, told := false, op.Settled
+	op.Settled = func(v resilience.Verdict) {
+		failed = v.Failed()
+		if told != nil {
+			told(v)
+		}
+	}
+	v, err := resilience.CallOp(ctx, b, op, fn)
 	if err == nil {
 		s.keep(key, v)
 		return Answer[T]{Value: v}, nil
 	}
-	if !counted && !refusedBy(b, err) {
+	if !failed && !refusedBy(b, err) {
 		return Answer[T]{Value: v}, err
 	}
 	return s.answer(b.Name(), key, err)
-}
-
-// watch notes what a classifier says. What it ignores, and what it has no name
-// for, can be a failure to the breaker all the same.
-func watch(classify, otherwise resilience.Classifier, note func(resilience.Outcome)) resilience.Classifier {
-	if classify == nil {
-		classify = otherwise
-	}
-	return func(ctx context.Context, err error) resilience.Verdict {
-		v := classify(ctx, err)
-		note(v.Outcome)
-		return v
-	}
 }
 
 // refusedBy tells a refusal by b from one that the function brought back from

@@ -43,7 +43,7 @@ func newRig(t *testing.T, cfg fallback.Config[string], policy resilience.Config)
 	}
 	s, err := fallback.New(cfg)
 	require.NoError(t, err)
-	return &rig{t, clock, resilience.MustNew("rates", policy), s}
+	return &rig{t, clock, testutil.NewBreaker(t, "rates", policy), s}
 }
 
 func (r *rig) ask(key, answer string, err error) (fallback.Answer[string], error) {
@@ -108,7 +108,7 @@ func TestRule33OtherOutcomesKeepTheirError(t *testing.T) {
 // Rule 33: a refusal that the function brought back from another breaker is
 // what the classifier says it is.
 func TestRule33RefusalOfAnotherBreaker(t *testing.T) {
-	other := resilience.MustNew("other", resilience.Config{Logger: quiet})
+	other := testutil.NewBreaker(t, "other", resilience.Config{Logger: quiet})
 	other.ForceOpen("drill")
 	ignore := resilience.Op[string]{Classify: func(context.Context, error) resilience.Verdict {
 		return resilience.Verdict{Outcome: resilience.Ignored}
@@ -187,7 +187,7 @@ func TestDefaultsAndBadConfig(t *testing.T) {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	b := resilience.MustNew("rates", resilience.Config{Logger: quiet})
+	b := testutil.NewBreaker(t, "rates", resilience.Config{Logger: quiet})
 	for _, failure := range []error{nil, errDown} {
 		a, err := s.Call(t.Context(), b, "k", func(context.Context) (int, error) { return 1, failure })
 		require.NoError(t, err)
@@ -243,7 +243,7 @@ func fetch(ctx context.Context, url string) (string, error) {
 
 func Example() {
 	clock := testutil.NewClock()
-	b := resilience.MustNew("rates", resilience.Config{Clock: clock, Logger: quiet})
+	b := resilience.NewRegistry(resilience.Config{}).MustRegister("rates", resilience.Config{Clock: clock, Logger: quiet})
 	rates, err := fallback.New(fallback.Config[string]{
 		MaxAge:  time.Hour,
 		Default: func(string) (string, bool) { return "unknown", true },

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/inflight"
+	"github.com/penstock-go/penstock/resilience/trip"
 	"github.com/penstock-go/penstock/testutil"
 )
 
@@ -403,7 +404,7 @@ func (r *rig) succeedUnlessOpen(operation string) {
 // A window has no streak: the limit holds.
 func TestWindowHasItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 3, resilience.Config{Trip: resilience.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}})
+		r := newRig(t, 3, resilience.Config{Trip: trip.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}})
 		for range 9 {
 			r.fail("call")
 		}
@@ -421,7 +422,7 @@ func TestWindowHasItsLimit(t *testing.T) {
 
 func TestNewWantsWhatMakesSense(t *testing.T) {
 	streak := newRig(t, 0, resilience.Config{}).breaker
-	window := newRig(t, 1, resilience.Config{Trip: resilience.CountWindow{}}).breaker
+	window := newRig(t, 1, resilience.Config{Trip: trip.CountWindow{}}).breaker
 	_, err := inflight.New(nil, 1)
 	require.EqualError(t, err, "inflight: the breaker is nil")
 	_, err = inflight.New(streak, -1)
@@ -538,7 +539,7 @@ func TestObserverMayEnter(t *testing.T) {
 
 // The caller's own Settled hears what the limiter hears, after it.
 func TestDoTellsTheCaller(t *testing.T) {
-	r := newRig(t, 0, resilience.Config{FailMax: 1, Trip: resilience.Consecutive{}})
+	r := newRig(t, 0, resilience.Config{FailMax: 1, Trip: trip.Consecutive{}})
 	var heard []resilience.Verdict
 	op := resilience.Op[int]{Name: "get", Settled: func(v resilience.Verdict) { heard = append(heard, v) }}
 	_, err := inflight.Do(t.Context(), r.Limiter, op, func(context.Context) (int, error) { return 1, errDown })

@@ -24,7 +24,7 @@ type lane struct {
 // now, though it clears the breaker's streak.
 func (l *lane) count(number, admitted int, v resilience.Verdict) {
 	switch {
-	case failed(v):
+	case v.Failed():
 		if l.streak == 0 {
 			l.since = admitted
 		}
@@ -32,11 +32,6 @@ func (l *lane) count(number, admitted int, v resilience.Verdict) {
 	case v.Outcome == resilience.Success && number > l.since:
 		l.streak = 0
 	}
-}
-
-// failed says whether the breaker counts v towards its streak.
-func failed(v resilience.Verdict) bool {
-	return v.Outcome == resilience.Failure || v.Outcome == resilience.Throttled && v.Unavailable
 }
 
 // enter gives a slot that is admitted, or one in the queue.
@@ -159,7 +154,7 @@ func (s *Slot) count(v resilience.Verdict) (reason string) {
 	l.all.count(s.number, l.admitted, v)
 	s.lane.count(s.number, l.admitted, v)
 	switch {
-	case !failed(v) || l.state != resilience.Closed || l.failMax == 0:
+	case !v.Failed() || l.state != resilience.Closed || l.failMax == 0:
 		return ""
 	case l.all.streak >= l.failMax:
 		return "consecutive failures, apart from calls that were in flight when they began"
