@@ -245,7 +245,7 @@ func TestCheckFails(t *testing.T) {
 func TestOpenBreakerSendsNothing(t *testing.T) {
 	w := newWorld(t, llmtest.Options{}, llm.Config{})
 	w.guard.Breaker.ForceOpen("test")
-	answers := w.embedder().Vectors(t.Context(), texts(100))
+	answers := w.embedder().Vectors(t.Context(), texts(10))
 	require.ErrorIs(t, answers["h7"].Err, resilience.ErrOpen)
 	assert.True(t, failureOf(t, answers["h7"]).Deferred)
 	assert.Zero(t, w.model.Stats().Requests)
