@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -101,15 +100,10 @@ func TestImportRegistersTheThreeUpstreams(t *testing.T) {
 
 func scrape(t *testing.T, h http.Handler) string {
 	t.Helper()
-	server := httptest.NewServer(h)
-	defer server.Close()
-	resp, err := server.Client().Get(server.URL + "/metrics")
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, resp.StatusCode, string(body))
-	return string(body)
+	recorder := httptest.NewRecorder()
+	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, recorder.Code, recorder.Body)
+	return recorder.Body.String()
 }
 
 func TestCollectorShowsBreakersThatComeLater(t *testing.T) {
@@ -146,9 +140,7 @@ var update = flag.Bool("update", false, "write what is in testdata")
 
 func golden(t *testing.T, name string, reg *prometheus.Registry) {
 	t.Helper()
-	recorder := httptest.NewRecorder()
-	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	got := recorder.Body.String()
+	got := scrape(t, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	path := filepath.Join("testdata", name)
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
@@ -181,10 +173,8 @@ func TestGoldenExposition(t *testing.T) {
 	golden(t, "breakers.txt", reg)
 }
 
-func TestGoldenExpositionOfAPipeline(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	p, err := metrics.NewPipeline(reg)
-	require.NoError(t, err)
+// tellAll tells a pipeline's metrics of everything.
+func tellAll(p *metrics.Pipeline) {
 	p.Document("ingested")
 	p.Document("dead_letter")
 	p.Document("a name from outside")
@@ -196,19 +186,16 @@ func TestGoldenExpositionOfAPipeline(t *testing.T) {
 	p.Queue("embed", -1)
 	p.Stage("embed", 250*time.Millisecond)
 	p.RunEnded(time.Unix(1_700_000_000, 500_000_000))
+}
+
+func TestGoldenExpositionOfAPipeline(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	p, err := metrics.NewPipeline(reg)
+	require.NoError(t, err)
+	tellAll(p)
 	golden(t, "pipeline.txt", reg)
 }
 
 func TestPipelineThatIsNotThereCountsNothing(t *testing.T) {
-	var p *metrics.Pipeline
-	assert.NotPanics(t, func() {
-		p.Document("ingested")
-		p.Chunks(1)
-		p.Batch(1, 1)
-		p.Chat(1)
-		p.Cache(1, 1)
-		p.Queue("embed", 1)
-		p.Stage("embed", 1)
-		p.RunEnded(time.Time{})
-	})
+	assert.NotPanics(t, func() { tellAll(nil) })
 }

@@ -55,7 +55,16 @@ func open(t *testing.T, c Config) *State {
 	return s
 }
 
-// fail notes documents as deferred.
+// inBubble opens the state on the clock of a bubble.
+func inBubble(t *testing.T, c *Config, use func(*testing.T, *State)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c.Guard = bucket.Guard(t)
+		use(t, open(t, *c))
+	})
+}
+
+// deferred notes documents as deferred.
 func deferred(t *testing.T, s *State, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -173,9 +182,7 @@ func TestSecondRunIsToldWhoHoldsIt(t *testing.T) {
 func TestWrittenBackMeanwhile(t *testing.T) {
 	c, _ := here(t)
 	c.Every = 5 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		c.Guard = bucket.Guard(t)
-		s := open(t, c)
+	inBubble(t, &c, func(t *testing.T, s *State) {
 		deferred(t, s, "a")
 		time.Sleep(c.Every + 1)
 		synctest.Wait()
@@ -196,9 +203,7 @@ var errDown = errors.New("down")
 func TestStoreThatFailsMeanwhile(t *testing.T) {
 	c, objects := here(t)
 	c.Every = 5 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		c.Guard = bucket.Guard(t)
-		s := open(t, c)
+	inBubble(t, &c, func(t *testing.T, s *State) {
 		var puts int
 		objects.On(func(op, key string) error {
 			if op != "put" || strings.Contains(key, "lease") {
@@ -339,9 +344,7 @@ func overtake(t *testing.T, c Config, s *State) {
 // A run that has lost its lease is told so, and writes nothing any more.
 func TestLeaseIsTakenOver(t *testing.T) {
 	c, _ := here(t)
-	synctest.Test(t, func(t *testing.T) {
-		c.Guard = bucket.Guard(t)
-		s := open(t, c)
+	inBubble(t, &c, func(t *testing.T, s *State) {
 		deferred(t, s, "before")
 		require.NoError(t, s.Flush(t.Context()))
 		over, why := s.Journal.Revoked()
@@ -366,9 +369,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 func TestLeaseLapsesAndComesBack(t *testing.T) {
 	c, objects := here(t)
 	c.Every = 5 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		c.Guard = bucket.Guard(t)
-		s := open(t, c)
+	inBubble(t, &c, func(t *testing.T, s *State) {
 		over, _ := s.Journal.Revoked()
 		objects.On(bucket.Fail(errDown), nil)
 		deferred(t, s, "a")

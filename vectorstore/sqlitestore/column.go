@@ -228,8 +228,22 @@ func (b *values[T]) dest() any                        { return &b.next }
 func (b *values[T]) push()                            { b.all = append(b.all, b.next) }
 func (b *values[T]) column(name string) entity.Column { return b.make(name, b.all) }
 
-func of[T any, C entity.Column](column func(string, []T) C) *values[T] {
-	return &values[T]{make: func(name string, all []T) entity.Column { return column(name, all) }}
+// plain are the builders of the types whose values need no step after Scan.
+var plain = map[entity.FieldType]func() builder{
+	entity.FieldTypeBool:    plainly(entity.NewColumnBool),
+	entity.FieldTypeInt8:    plainly(entity.NewColumnInt8),
+	entity.FieldTypeInt16:   plainly(entity.NewColumnInt16),
+	entity.FieldTypeInt32:   plainly(entity.NewColumnInt32),
+	entity.FieldTypeInt64:   plainly(entity.NewColumnInt64),
+	entity.FieldTypeFloat:   plainly(entity.NewColumnFloat),
+	entity.FieldTypeDouble:  plainly(entity.NewColumnDouble),
+	entity.FieldTypeVarChar: plainly(entity.NewColumnVarChar),
+}
+
+func plainly[T any, C entity.Column](column func(string, []T) C) func() builder {
+	return func() builder {
+		return &values[T]{make: func(name string, all []T) entity.Column { return column(name, all) }}
+	}
 }
 
 // converted is the builder for values that need a step after Scan.
@@ -243,25 +257,11 @@ func (b *converted[S, T]) dest() any { return &b.raw }
 func (b *converted[S, T]) push()     { b.all = append(b.all, b.by(b.raw)) }
 
 func (c *collection) builder(i int) builder {
-	switch c.schema.Fields[i].DataType {
-	case entity.FieldTypeBool:
-		return of(entity.NewColumnBool)
-	case entity.FieldTypeInt8:
-		return of(entity.NewColumnInt8)
-	case entity.FieldTypeInt16:
-		return of(entity.NewColumnInt16)
-	case entity.FieldTypeInt32:
-		return of(entity.NewColumnInt32)
-	case entity.FieldTypeFloat:
-		return of(entity.NewColumnFloat)
-	case entity.FieldTypeDouble:
-		return of(entity.NewColumnDouble)
-	case entity.FieldTypeVarChar:
-		return of(entity.NewColumnVarChar)
+	switch kind := c.schema.Fields[i].DataType; kind {
 	case entity.FieldTypeJSON:
 		return &converted[string, []byte]{
 			by:     func(s string) []byte { return []byte(s) },
-			values: *of(entity.NewColumnJSONBytes),
+			values: values[[]byte]{make: func(n string, v [][]byte) entity.Column { return entity.NewColumnJSONBytes(n, v) }},
 		}
 	case entity.FieldTypeFloatVector:
 		return &converted[[]byte, []float32]{
@@ -269,6 +269,9 @@ func (c *collection) builder(i int) builder {
 			values: values[[]float32]{make: func(n string, v [][]float32) entity.Column { return entity.NewColumnFloatVector(n, c.dim(), v) }},
 		}
 	default:
-		return of(entity.NewColumnInt64)
+		if column, ok := plain[kind]; ok {
+			return column()
+		}
+		return plain[entity.FieldTypeInt64]()
 	}
 }
