@@ -16,6 +16,14 @@ import (
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
 
+// assertCode checks the gRPC code of an error.
+func assertCode(t *testing.T, want codes.Code, err error, about ...any) {
+	t.Helper()
+	if !assert.Equal(t, want, status.Code(err), about...) {
+		t.Log(err)
+	}
+}
+
 // TestTwoStoresOnOneFileTakeTurns is two processes' worth of writers and
 // readers: nobody gets "database is locked", readers see whole calls.
 func TestTwoStoresOnOneFileTakeTurns(t *testing.T) {
@@ -68,7 +76,7 @@ func TestCancelledCallWritesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := st.Upsert(ctx, coll, "", columns(2, row{id: "a", vector: []float32{1, 0}})...)
-	assert.Equal(t, codes.Canceled, status.Code(err), "%v", err)
+	assertCode(t, codes.Canceled, err)
 	require.ErrorIs(t, err, context.Canceled)
 	set, err := st.Query(t.Context(), coll, nil, "", []string{"id"})
 	require.NoError(t, err)

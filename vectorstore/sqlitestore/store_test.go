@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
@@ -176,7 +175,7 @@ func TestQueryRefusesTheRest(t *testing.T) {
 		strings.Repeat("(", 5000) + `id == "a"`, `ordinal == 99999999999999999999`,
 	} {
 		_, err := st.Query(t.Context(), coll, nil, expr, []string{"id"})
-		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%s: %v", expr, err)
+		assertCode(t, codes.InvalidArgument, err, expr)
 	}
 }
 
@@ -189,7 +188,7 @@ func TestCountStandsAlone(t *testing.T) {
 	assert.EqualValues(t, 2, n)
 
 	_, err = st.Query(t.Context(), coll, nil, "", []string{"count(*)", "id"})
-	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	assertCode(t, codes.InvalidArgument, err)
 }
 
 func TestQueryPagesInTheOrderOfTheKeys(t *testing.T) {
@@ -230,7 +229,7 @@ func TestUpsertReplacesEverywhere(t *testing.T) {
 func TestInsertRefusesAKeyThatIsThere(t *testing.T) {
 	st := three(t)
 	_, err := st.Insert(t.Context(), coll, "", columns(2, row{id: "new", vector: []float32{1, 1}}, row{id: "a", vector: []float32{1, 1}})...)
-	assert.Equal(t, codes.AlreadyExists, status.Code(err))
+	assertCode(t, codes.AlreadyExists, err)
 	set, err := st.Query(t.Context(), coll, nil, `id == "new"`, []string{"id"})
 	require.NoError(t, err)
 	assert.Empty(t, ids(t, set), "half of a refused call was written")
@@ -244,7 +243,7 @@ func TestDelete(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"b"}, ids(t, set))
 	assert.Empty(t, textHits(t, st, "rain"))
-	assert.Equal(t, codes.InvalidArgument, status.Code(st.Delete(ctx, coll, "", " ")))
+	assertCode(t, codes.InvalidArgument, st.Delete(ctx, coll, "", " "))
 }
 
 func textHits(t testing.TB, st *sqlitestore.Store, question string) []string {
@@ -328,10 +327,10 @@ func TestBatchIsCheckedBeforeAnythingIsWritten(t *testing.T) {
 		"no rows":        columns(2),
 	} {
 		_, err := st.Upsert(t.Context(), coll, "", cols...)
-		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%s: %v", name, err)
+		assertCode(t, codes.InvalidArgument, err, name)
 	}
 	_, err := st.Upsert(t.Context(), coll, "part", columns(2, ok)...)
-	assert.Equal(t, codes.InvalidArgument, status.Code(err), "partition")
+	assertCode(t, codes.InvalidArgument, err, "partition")
 	set, err := st.Query(t.Context(), coll, nil, "", []string{"id"})
 	require.NoError(t, err)
 	assert.Empty(t, ids(t, set))
@@ -355,9 +354,9 @@ func TestNumberThatSQLiteCannotKeepIsRefused(t *testing.T) {
 		return err
 	}
 	require.NoError(t, upsert(float32(math.Inf(1)), math.Inf(-1)))
-	assert.Equal(t, codes.InvalidArgument, status.Code(upsert(float32(math.NaN()), 0)))
+	assertCode(t, codes.InvalidArgument, upsert(float32(math.NaN()), 0))
 	err := upsert(0, math.NaN())
-	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	assertCode(t, codes.InvalidArgument, err)
 	require.ErrorContains(t, err, `field "d", row 1: not a number`)
 	set, err := st.Query(ctx, coll, nil, "k > 0", []string{"f", "d"})
 	require.NoError(t, err)
@@ -389,7 +388,7 @@ func TestEveryFieldTypeComesBack(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, client.ResultSet(in), set)
 	_, err = st.SearchText(ctx, coll, "", nil, "x", 1)
-	assert.Equal(t, codes.InvalidArgument, status.Code(err), "no text field")
+	assertCode(t, codes.InvalidArgument, err, "no text field")
 }
 
 func TestCatalogue(t *testing.T) {
@@ -398,17 +397,17 @@ func TestCatalogue(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, entity.LoadStateNotExist, state)
 	_, err = st.DescribeCollection(ctx, coll)
-	assert.Equal(t, codes.NotFound, status.Code(err))
+	assertCode(t, codes.NotFound, err)
 	require.NoError(t, st.DropCollection(ctx, coll), "dropping what is not there")
 
 	require.NoError(t, st.CreateCollection(ctx, rowSchema(4), 2))
 	require.NoError(t, st.CreateCollection(ctx, rowSchema(4), 2), "the same again")
-	assert.Equal(t, codes.AlreadyExists, status.Code(st.CreateCollection(ctx, rowSchema(8), 2)))
-	assert.Equal(t, codes.FailedPrecondition, status.Code(st.LoadCollection(ctx, coll, false)), "no index yet")
+	assertCode(t, codes.AlreadyExists, st.CreateCollection(ctx, rowSchema(8), 2))
+	assertCode(t, codes.FailedPrecondition, st.LoadCollection(ctx, coll, false), "no index yet")
 	_, err = st.DescribeIndex(ctx, coll, "vector")
-	assert.Equal(t, codes.NotFound, status.Code(err))
+	assertCode(t, codes.NotFound, err)
 	_, err = st.Query(ctx, coll, nil, "", []string{"id"})
-	assert.Equal(t, codes.FailedPrecondition, status.Code(err), "not loaded")
+	assertCode(t, codes.FailedPrecondition, err, "not loaded")
 
 	require.NoError(t, st.CreateIndex(ctx, coll, "vector", cosineIndex(), false))
 	require.NoError(t, st.CreateIndex(ctx, coll, "ordinal", entity.NewScalarIndex(), false))
@@ -436,7 +435,7 @@ func TestCatalogue(t *testing.T) {
 	has, err := st.HasCollection(ctx, coll)
 	require.NoError(t, err)
 	assert.False(t, has)
-	assert.Equal(t, codes.NotFound, status.Code(st.Flush(ctx, coll, false)))
+	assertCode(t, codes.NotFound, st.Flush(ctx, coll, false))
 }
 
 func TestSchemasThatAreRefused(t *testing.T) {
@@ -461,7 +460,7 @@ func TestSchemasThatAreRefused(t *testing.T) {
 		"float16": sch(key(), field("v", entity.FieldTypeFloat16Vector).WithDim(8)), "bfloat16": sch(key(), field("v", entity.FieldTypeBFloat16Vector).WithDim(8)),
 		"sparse": sch(key(), vec(), field("w", entity.FieldTypeSparseVector)),
 	} {
-		assert.Equal(t, codes.InvalidArgument, status.Code(st.CreateCollection(t.Context(), s, 1)), name)
+		assertCode(t, codes.InvalidArgument, st.CreateCollection(t.Context(), s, 1), name)
 	}
 }
 
@@ -486,7 +485,7 @@ func TestSearchRefusals(t *testing.T) {
 		{"output", "vector", entity.COSINE, 1, ok, []string{"nope"}},
 	} {
 		_, err := st.Search(t.Context(), coll, nil, "", tt.outputs, tt.vectors, tt.field, tt.metric, tt.topK, nil)
-		assert.Equal(t, codes.InvalidArgument, status.Code(err), tt.name)
+		assertCode(t, codes.InvalidArgument, err, tt.name)
 	}
 	got, err := st.Search(t.Context(), coll, nil, "", nil, ok, "vector", entity.COSINE, 4096, nil)
 	require.NoError(t, err)
@@ -536,7 +535,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		filepath.Join(dir, "missing", "x.db"): codes.FailedPrecondition, dir: codes.FailedPrecondition,
 	} {
 		_, err := sqlitestore.Open(path)
-		assert.Equal(t, want, status.Code(err), "%s: %v", path, err)
+		assertCode(t, want, err, path)
 		assert.ErrorContains(t, err, path)
 	}
 }
@@ -550,7 +549,7 @@ func TestErrorsSayWhatAndCarryTheContext(t *testing.T) {
 	assert.ErrorContains(t, err, `collection "nope" does not exist`)
 	require.NoError(t, st.Close())
 	_, err = st.Query(t.Context(), coll, nil, "", nil)
-	assert.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
+	assertCode(t, codes.FailedPrecondition, err)
 }
 
 func TestAThousandDocumentsInOneFilter(t *testing.T) {

@@ -25,7 +25,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/vectorstore"
@@ -175,7 +174,7 @@ func (s *suite) catalogue(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, has)
 	_, err = s.door.DescribeCollection(ctx, s.st, name)
-	assert.Equal(t, codes.NotFound, status.Code(err), "%v", err)
+	assertCode(t, "DescribeCollection", err, codes.NotFound)
 	require.NoError(t, s.door.DropCollection(ctx, s.st, name), "dropping what is not there")
 
 	require.NoError(t, s.door.CreateCollection(ctx, s.st, schema(name), entity.DefaultShardNumber))
@@ -226,7 +225,7 @@ func (s *suite) loading(t *testing.T, coll string) {
 	require.NoError(t, s.door.ReleaseCollection(ctx, s.st, coll))
 	require.NoError(t, s.door.DropIndex(ctx, s.st, coll, "vector"))
 	_, err = s.door.DescribeIndex(ctx, s.st, coll, "vector")
-	assert.Equal(t, codes.NotFound, status.Code(err), "%v", err)
+	assertCode(t, "DescribeIndex", err, codes.NotFound)
 }
 
 func (s *suite) notLoaded(t *testing.T) {
@@ -234,10 +233,10 @@ func (s *suite) notLoaded(t *testing.T) {
 	require.NoError(t, s.door.CreateCollection(t.Context(), s.st, schema(name), entity.DefaultShardNumber))
 	defer func() { assert.NoError(t, s.st.DropCollection(t.Context(), name)) }()
 	_, err := s.door.Query(t.Context(), s.st, name, nil, `id == "a"`, []string{"id"}, strong())
-	assert.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
+	assertCode(t, "Query", err, codes.FailedPrecondition)
 	err = s.door.LoadCollection(t.Context(), s.st, name, false)
 	require.Error(t, err, "loading without an index")
-	assert.Contains(t, []codes.Code{codes.NotFound, codes.FailedPrecondition}, status.Code(err), "%v", err)
+	assertCode(t, "LoadCollection", err, codes.NotFound, codes.FailedPrecondition)
 }
 
 func (s *suite) rows(t *testing.T) {
@@ -366,16 +365,16 @@ func (s *suite) wrongCalls(t *testing.T) {
 		"invalid UTF-8": columns(row{id: "p", text: "\xff\xfe"}), "invalid JSON": columns(row{id: "p", meta: "{"}), "no rows": columns(),
 	} {
 		_, err := s.door.Upsert(ctx, s.st, coll, "", cols...)
-		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%s: %v", name, err)
+		assertCode(t, name, err, codes.InvalidArgument)
 	}
 	for _, expr := range []string{`id ==`, `nosuchfield == "a"`, `id == 1`, `id in ["a"`} {
 		_, err := s.door.Query(ctx, s.st, coll, nil, expr, []string{"id"}, strong())
-		assert.Contains(t, []codes.Code{codes.InvalidArgument, codes.NotFound}, status.Code(err), "%s: %v", expr, err)
+		assertCode(t, expr, err, codes.InvalidArgument, codes.NotFound)
 	}
 	_, err := s.door.Query(ctx, s.st, "nosuchcollection", nil, `id == "a"`, []string{"id"})
-	assert.Equal(t, codes.NotFound, status.Code(err), "%v", err)
+	assertCode(t, "Query", err, codes.NotFound)
 	_, err = s.door.Search(ctx, s.st, coll, nil, "", nil, []entity.Vector{entity.FloatVector{1}}, "vector", entity.COSINE, 1, nil)
-	assert.Equal(t, codes.InvalidArgument, status.Code(err), "dimensions: %v", err)
+	assertCode(t, "dimensions", err, codes.InvalidArgument)
 	assert.Equal(t, []string{"a"}, s.ids(t, coll, `id != ""`), "a refused call left rows behind")
 }
 
