@@ -21,8 +21,7 @@ func TestRule7LeaseRunsOutAtItsInstant(t *testing.T) {
 		want   resilience.State
 	}{{-1, resilience.HalfOpen}, {0, resilience.Open}, {1, resilience.Open}} {
 		r := newRig(t, resilience.Config{ProbeTimeout: 10 * time.Second})
-		r.Trip("drill")
-		r.at(time.Minute)
+		r.due()
 		hung := r.allow()
 		r.at(70*time.Second + row.offset)
 		require.Equal(t, row.want, r.State(), "row %+v", row)
@@ -45,7 +44,7 @@ func TestRule7LeaseRunsOutAtItsInstant(t *testing.T) {
 	}
 }
 
-// Rule 7: found lazily, even when nobody looked until the next probe is due.
+// Rule 7: found lazily, even if nothing looked until the next probe is due.
 func TestRule7HungProbeNeverWedges(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	r.Trip("drill")
@@ -65,8 +64,7 @@ func TestRule7RenewKeepsAStreamAlive(t *testing.T) {
 	r := newRig(t, resilience.Config{ProbeTimeout: 10 * time.Second})
 	closed := r.allow()
 	closed.Renew() // nothing to renew
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	stream := r.allow()
 	for range 10 {
 		r.clock.Advance(10*time.Second - 1)
@@ -172,8 +170,7 @@ func TestRule9DoneContextReturnsItsOwnError(t *testing.T) {
 // Rule 10: nested calls of a live probe are part of it.
 func TestRule10NestedCallRunsAsPartOfTheProbe(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	var kept context.Context
 	err := r.Do(t.Context(), func(ctx context.Context) error {
 		kept = ctx
@@ -194,8 +191,7 @@ func TestRule10NestedCallRunsAsPartOfTheProbe(t *testing.T) {
 // kept.
 func TestRule10MarkLivesAsLongAsTheLease(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	p := r.allow()
 	nested, err := r.Allow(p.Context())
 	require.NoError(t, err)
@@ -266,8 +262,7 @@ func TestRule12DesignatedProbeRunsFirst(t *testing.T) {
 	}})
 	r.succeed(1)
 	assert.Zero(t, probes, "it has nothing to do while closed")
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.refused()
 	assert.Equal(t, 1, probes)
 	r.want(resilience.Open)
@@ -289,8 +284,7 @@ func TestRule12DesignatedProbeMayUseTheDoor(t *testing.T) {
 		r.refused()
 		return r.Do(ctx, fine)
 	}})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.succeed(1)
 	r.want(resilience.Closed)
 }
@@ -301,8 +295,7 @@ func TestRule12DesignatedProbeLeavesNothingBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	act := func(context.Context) error { panic("boom") }
 	r := newRig(t, resilience.Config{Probe: func(ctx context.Context) error { return act(ctx) }})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	got, _ := leave(func() { _ = r.Do(context.Background(), fine) })
 	assert.Equal(t, "boom", got)
 	act = func(ctx context.Context) error { cancel(); return ctx.Err() }
@@ -313,7 +306,7 @@ func TestRule12DesignatedProbeLeavesNothingBehind(t *testing.T) {
 	r.wantTotals("calls 3, successes 1, ignored 1, panics 1, stale 1, probes 3, opened 1")
 }
 
-// Rule 12: an outcome that says nothing gives the caller no second probe.
+// Rule 12: an ignored outcome gives the caller no second probe.
 func TestRule12IgnoredDesignatedProbeRefusesItsCaller(t *testing.T) {
 	probes := 0
 	r := newRig(t, resilience.Config{
@@ -322,8 +315,7 @@ func TestRule12IgnoredDesignatedProbeRefusesItsCaller(t *testing.T) {
 			return resilience.Verdict{Outcome: resilience.Ignored}
 		},
 	})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.refused()
 	r.want(resilience.HalfOpen)
 	r.refused()
@@ -339,8 +331,7 @@ func TestRule12DesignatedProbeLosesTheRace(t *testing.T) {
 			r.ForceOpen("no")
 		}
 	}))
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	assert.EqualError(t, r.refused(), `circuit breaker forced open for "milvus", failing fast; only a reset closes it: no`)
 }
 
@@ -348,8 +339,7 @@ func TestRule12DesignatedProbeLosesTheRace(t *testing.T) {
 // probe's own context, state.
 func TestOrderOfAdmission(t *testing.T) {
 	r := newRig(t, resilience.Config{StopOnDenied: true})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	probe := r.allow()
 	task := resilience.WithTask(probe.Context(), "t")
 	require.NoError(t, r.Do(task, fine), "the probe's own context goes before the state")
@@ -384,7 +374,8 @@ func TestRule27TaskLatch(t *testing.T) {
 	}
 	r.want(resilience.HalfOpen)
 	r.wantTotals("calls 5, failures 5, rejected 1000, in task 999, opened 1")
-	require.NoError(t, r.Do(resilience.WithTask(t.Context(), "embed/42"), fine), "the next attempt, under the same id, probes as usual")
+	next := resilience.WithTask(t.Context(), "embed/42")
+	require.NoError(t, r.Do(next, fine), "the next attempt, under the same id, probes as usual")
 	r.want(resilience.Closed)
 	require.Same(t, first, r.Do(task, fine), "the old task stays refused")
 }
@@ -431,8 +422,7 @@ func TestRule27FirstRefusalOfTheTaskIsTheOneItKeeps(t *testing.T) {
 		first = r.Do(task, fine) // from beside the probe, not from inside
 		return errDown
 	}})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	err := r.Do(task, fine)
 	require.ErrorIs(t, first, resilience.ErrOpen)
 	require.Same(t, first, err)
@@ -453,8 +443,7 @@ func TestRule28EachAttemptIsOneCall(t *testing.T) {
 // nothing either.
 func TestBusyAndLatchedRefusalsAllocateNothing(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.allow()
 	ctx := context.Background()
 	task := resilience.WithTask(ctx, "t")

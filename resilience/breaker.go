@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Breaker guards one upstream. Make one with New, Registry.Register or
-// Registry.Keyed. All methods are safe for concurrent use.
+// Breaker guards one upstream. New, Registry.Register and Registry.Keyed make
+// one. All methods are safe for concurrent use.
 type Breaker struct {
 	name    string
 	cfg     Config
@@ -19,7 +19,7 @@ type Breaker struct {
 	base    time.Time
 	policy  policy
 	plain   bool  // Consecutive: a closed success touches the word alone
-	slow    int64 // calls this long are slow; 0 where nobody asks
+	slow    int64 // calls this long are slow; 0 if nothing asks
 	tracked bool  // count calls in flight
 	extras  bool  // a call needs equip
 
@@ -44,9 +44,9 @@ type gate struct {
 	err   error
 }
 
-// New makes a breaker that belongs to no registry. name stands in errors, logs
-// and metric labels: 1 to 128 bytes of printable UTF-8. The error says which
-// fields of cfg are out of bounds.
+// New makes a breaker that belongs to no registry. name appears in errors, logs
+// and metric labels: 1 to 128 bytes of printable UTF-8. The error names the
+// fields of cfg that are out of bounds.
 func New(name string, cfg Config) (*Breaker, error) {
 	cfg, err := cfg.normal()
 	if err = errors.Join(validName(name), err); err != nil {
@@ -91,7 +91,7 @@ func (b *Breaker) now() int64 {
 	return min(max(int64(b.cfg.Clock.Now().Sub(b.base)), -horizon), horizon)
 }
 
-// horizon is as far as a Clock can go, so that a wait more still fits.
+// horizon is as far as a Clock can go, so that a wait added to it still fits.
 const horizon = int64(100 * 365 * 24 * time.Hour)
 
 // wall dates an instant.
@@ -131,12 +131,13 @@ func (b *Breaker) Ready() bool {
 	return c.state == Closed || c.probeDue(c.latest)
 }
 
-// Check is admission for work that leans on the upstream without calling it,
-// such as signing a URL for somebody else: nil while the breaker is closed,
-// and where it is not, or has refused the context's task before, what a call
-// is refused with. A half-open breaker refuses here even if it has a slot
-// free, since such work is no probe. Check takes no slot, counts nothing and
-// changes nothing. A context that is done already returns its own error.
+// Check is admission for work that relies on the upstream without calling it,
+// such as signing a URL for another party. It returns nil while the breaker is
+// closed. If the breaker is not closed, or has refused the context's task
+// before, it returns the error that a call would be refused with. A half-open
+// breaker refuses even with a free slot, since such work is not a probe. Check
+// takes no slot, counts nothing and changes nothing. A context that is already
+// done returns its own error.
 func (b *Breaker) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -158,7 +159,7 @@ func (b *Breaker) Check(ctx context.Context) error {
 	return b.refusal(&c)
 }
 
-// shut is the gate of an open breaker that lets nobody through yet.
+// shut is the gate of an open breaker that admits nothing yet.
 func (b *Breaker) shut(w uint64) *gate {
 	if wordState(w) != Open {
 		return nil
@@ -175,18 +176,22 @@ func (b *Breaker) markOf(ctx context.Context) ticket {
 	return mark
 }
 
-// view is the core as of now, on a copy.
+// view is a copy of the core as of now.
 func (b *Breaker) view() core {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.viewLocked(now)
+}
+
+func (b *Breaker) viewLocked(now int64) core {
 	c := b.core
 	c.streak = wordStreak(b.word.Load())
 	c.tick(now)
 	return c
 }
 
-// Trip opens the breaker as failures would: it recovers by time. A breaker
+// Trip opens the breaker as failures would, so it recovers by time. A breaker
 // that is open, forced or stopped stays as it is.
 func (b *Breaker) Trip(reason string) {
 	b.operate(func(c *core, now int64) { c.trip(reason, now) })
@@ -203,9 +208,9 @@ func (b *Breaker) ForceClose(reason string) {
 	b.operate(func(c *core, now int64) { c.forceClose(reason, now) })
 }
 
-// Reset closes the breaker and forgets its streak, its window and every hold,
-// be it an operator's, a throttling upstream's or a denied credential's. Calls
-// in flight become stale. Totals stay.
+// Reset closes the breaker and clears its streak, its window and every hold: an
+// operator's, a throttling upstream's, a denied credential's. Calls in flight
+// become stale. Totals stay.
 func (b *Breaker) Reset() { b.operate(func(c *core, now int64) { c.restart(now) }) }
 
 func (b *Breaker) operate(event func(*core, int64)) {
@@ -213,14 +218,14 @@ func (b *Breaker) operate(event func(*core, int64)) {
 	b.apply(func(c *core) { event(c, now) })
 }
 
-// step commits one event. It says whether there are transitions to deliver.
+// step commits one event. It reports whether there are transitions to deliver.
 func (b *Breaker) step(event func(*core)) (moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.plain {
 		b.stepCopyLocked(event)
 	} else {
-		event(&b.core) // no success goes past the lock
+		event(&b.core) // here no success bypasses the lock
 		b.publish(&b.core)
 		b.word.Store(b.core.word())
 	}
@@ -232,7 +237,7 @@ func (b *Breaker) step(event func(*core)) (moved bool) {
 	return len(out) > 0
 }
 
-// apply is step for those who have nothing to do before observers hear of it.
+// apply is step and delivery, with nothing to do between them.
 func (b *Breaker) apply(event func(*core)) {
 	if b.step(event) {
 		b.deliver()
@@ -240,8 +245,7 @@ func (b *Breaker) apply(event func(*core)) {
 }
 
 // stepCopyLocked steps a copy. A success may clear the streak in the word
-// before the copy is committed; then the event runs again on what is true by
-// then.
+// before the copy is committed; the event then runs again on the new streak.
 func (b *Breaker) stepCopyLocked(event func(*core)) {
 	for {
 		old := b.word.Load()
@@ -253,11 +257,11 @@ func (b *Breaker) stepCopyLocked(event func(*core)) {
 			b.core = b.next
 			return
 		}
-		b.gate.Store(nil) // what was put up has not come about
+		b.gate.Store(nil) // what was published did not happen
 	}
 }
 
-// publish puts up what an open breaker says, before the word says it is open.
+// publish stores the refusal of an open breaker, before the word says open.
 func (b *Breaker) publish(c *core) {
 	if c.state != Open {
 		return
@@ -275,7 +279,7 @@ func (b *Breaker) publish(c *core) {
 	b.gate.Store(&gate{gen: c.gen, held: c.held, until: until, err: b.refusal(c)})
 }
 
-// refusal is the error for the calls that c turns away.
+// refusal is the error for the calls that c refuses.
 func (b *Breaker) refusal(c *core) error {
 	if c.held == heldDenied {
 		return &DeniedError{upstream: b.name, since: b.wall(c.openedAt), cause: c.lastFailure}
@@ -292,7 +296,7 @@ func (b *Breaker) refusal(c *core) error {
 	return e
 }
 
-// busyRefusal is refusal for a half-open breaker, shared while it holds.
+// busyRefusal is the refusal of a half-open breaker, shared while it holds.
 func (b *Breaker) busyRefusal(c *core) error {
 	if b.busy == nil || b.busy.gen != c.gen || b.busy.retry != c.retry() {
 		b.busy, _ = b.refusal(c).(*OpenError) //nolint:errorlint // made here, wrapped by nobody
@@ -304,7 +308,7 @@ func (b *Breaker) busyRefusal(c *core) error {
 // probeKey is the context key of a breaker's live probe.
 type probeKey struct{ b *Breaker }
 
-// enter asks for admission. It fills c in.
+// enter asks for admission and fills in c.
 func (b *Breaker) enter(ctx context.Context, c *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -322,7 +326,7 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 	return nil
 }
 
-// equip gives an admitted call what its breaker's policy asks for.
+// equip gives an admitted call what the breaker's policy asks for.
 func (b *Breaker) equip(c *call) {
 	if b.cfg.CallTimeout > 0 {
 		c.ctx, c.cancel = context.WithTimeout(c.ctx, b.cfg.CallTimeout)
@@ -335,8 +339,7 @@ func (b *Breaker) equip(c *call) {
 	}
 }
 
-// track makes the breaker count the calls in flight. It must come before any
-// call.
+// track makes the breaker count the calls in flight. It must precede any call.
 func (b *Breaker) track() { b.tracked, b.extras = true, true }
 
 // enterVeteran is the admission to a breaker that has opened before.
@@ -364,8 +367,8 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 	return err
 }
 
-// admit asks the core, once more where observers took so long that the slot
-// was given away meanwhile.
+// admit asks the core, and once more if the slot was lost while observers were
+// told.
 func (b *Breaker) admit(ctx context.Context, c *call) error {
 	for range 2 {
 		moved, err := b.ask(ctx, c)
@@ -383,8 +386,8 @@ func (b *Breaker) admit(ctx context.Context, c *call) error {
 	return b.afterProbe(c)
 }
 
-// ask steps the core. A context that carries a live probe of this breaker goes
-// in as part of that probe.
+// ask steps the core. A context that carries a live probe of this breaker is
+// admitted as part of that probe.
 func (b *Breaker) ask(ctx context.Context, c *call) (moved bool, err error) {
 	mark, now := b.markOf(ctx), b.now()
 	var ok bool
@@ -400,8 +403,8 @@ func (b *Breaker) ask(ctx context.Context, c *call) (moved bool, err error) {
 	return moved, err
 }
 
-// begin starts the lease of a probe whose goroutine has told the observers of
-// half-open first. They may have taken so long that the slot was given away.
+// begin starts the lease of a probe after its goroutine has told the observers
+// of half-open. They may have taken so long that the slot is lost.
 func (b *Breaker) begin(c *call) (begun bool) {
 	now := b.now()
 	b.apply(func(core *core) { begun = core.renew(c.ticket, now) })
@@ -419,7 +422,7 @@ func (b *Breaker) turnedAway(c *core, ok bool) error {
 	return b.busyRefusal(c)
 }
 
-// reject counts a refusal, keeps it in the task, and logs the first of an
+// reject counts a refusal, latches it in the task, and logs the first one of an
 // episode.
 func (b *Breaker) reject(c *call, t *task, err error) error {
 	b.totals.add(statRejected)
@@ -451,8 +454,8 @@ func (b *Breaker) runProbe(c *call) Verdict {
 	return c.end(err, b.cfg.Classify)
 }
 
-// afterProbe is what the caller hears whose probe did not come to pass, or
-// whose designated probe did not succeed. It gets no further probe.
+// afterProbe answers a caller whose probe did not take place, or whose
+// designated probe did not succeed. There is no further probe for it.
 func (b *Breaker) afterProbe(c *call) (err error) {
 	if err := c.caller.Err(); err != nil {
 		return err

@@ -18,22 +18,21 @@ type Op[T any] struct {
 	// whether the caller left. It runs outside every lock and may be called
 	// concurrently.
 	Classify func(callerCtx context.Context, err error) Verdict
-	// Validate, when set, looks at an answer that came without an error. The
-	// error it returns becomes the call's error and is classified as one: an
-	// upstream that answers garbage over a healthy transport has failed.
+	// Validate, when set, checks an answer that came without an error. The error
+	// it returns becomes the call's error and is classified as one: an upstream
+	// that answers garbage over a healthy transport has failed.
 	Validate func(T) error
-	// Settled, when set, is told what came of an admitted call: once, in the
-	// caller's goroutine, after the breaker has counted the outcome and before
-	// the call returns. A refused call has no verdict, nor has one that a panic
-	// or runtime.Goexit went through.
+	// Settled, when set, is told the verdict of each admitted call: once, in the
+	// caller's goroutine, after the breaker has counted it and before the call
+	// returns. There is no verdict for a refused call, a panic or
+	// runtime.Goexit.
 	Settled func(Verdict)
 }
 
-// Call runs fn under b and returns what it returned, the same error value
-// included. A refused call returns the zero T and an *OpenError or a
-// *DeniedError, and fn does not run. A context that is done already returns
-// its own error. fn runs in the caller's goroutine; a panic in it goes on to
-// the caller.
+// Call runs fn under b and returns what fn returned, the very error included. A
+// refused call returns the zero T and an *OpenError or a *DeniedError, and fn
+// does not run. A context that is already done returns its own error. fn runs
+// in the caller's goroutine; a panic in it propagates to the caller.
 func Call[T any](ctx context.Context, b *Breaker, fn func(context.Context) (T, error)) (T, error) {
 	return CallOp(ctx, b, Op[T]{}, fn)
 }
@@ -56,7 +55,7 @@ func CallOp[T any](ctx context.Context, b *Breaker, op Op[T], fn func(context.Co
 	return v, err
 }
 
-// Do is Call for functions that return an error alone.
+// Do is Call for functions that return only an error.
 func (b *Breaker) Do(ctx context.Context, fn func(context.Context) error) error {
 	var c call
 	if err := b.enter(ctx, &c); err != nil {
@@ -69,9 +68,9 @@ func (b *Breaker) Do(ctx context.Context, fn func(context.Context) error) error 
 }
 
 // Allow is admission in two steps, for streams and transfers, whose outcome is
-// known long after the call returned. The caller must end the permit with
-// Done, Settle or Panicked; a probe's permit that nobody ends counts as a failure when its
-// lease runs out.
+// known long after the call has returned. The caller must end the permit with
+// Done, Settle or Panicked. The permit of a probe that is not ended counts as a
+// failure when its lease runs out.
 func (b *Breaker) Allow(ctx context.Context) (*Permit, error) {
 	p := &Permit{}
 	if err := b.enter(ctx, &p.call); err != nil {
@@ -91,7 +90,7 @@ type Permit struct {
 	watch *runtime.Cleanup // ends the count of a tracked call whose permit is dropped
 }
 
-// first says whether this is the end that counts.
+// first reports whether this is the end that counts.
 func (p *Permit) first() bool {
 	if !p.ended.CompareAndSwap(false, true) {
 		return false
@@ -105,8 +104,8 @@ func (p *Permit) first() bool {
 // Context is the context to call the upstream with.
 func (p *Permit) Context() context.Context { return p.call.ctx }
 
-// Renew says that data still flows: a probe's lease starts again. It does
-// nothing for calls that are no probe.
+// Renew reports that data still flows: the lease of a probe starts again. For
+// other calls it does nothing.
 func (p *Permit) Renew() {
 	if p.call.ticket.probe == 0 || p.ended.Load() {
 		return
@@ -125,12 +124,12 @@ func (p *Permit) Done(err error) {
 	p.call.end(err, nil)
 }
 
-// errSettled stands for the error of a call that Settle ended without one.
+// errSettled is the error of a call that Settle ended without one.
 var errSettled = errors.New("the call was settled without an error to show")
 
-// Settle ends the call with the verdict of a caller who has classified the
-// outcome already. cause, where given, is what a refusal shows as the last
-// failure. The first Done, Settle or Panicked counts, later ones do nothing.
+// Settle ends the call with a verdict, for callers that have already classified
+// the outcome. cause, if given, is what a refusal shows as the last failure.
+// The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Settle(v Verdict, cause ...error) {
 	if !p.first() {
 		return
@@ -139,10 +138,10 @@ func (p *Permit) Settle(v Verdict, cause ...error) {
 	p.call.settle(v, cmp.Or(cmp.Or(cause...), errSettled))
 }
 
-// Panicked ends the call as one that a panic or runtime.Goexit went through:
-// it is counted in Panics, gives its slot back and says nothing about the
-// upstream. It belongs into a deferred function, which lets the panic go on.
-// The first Done, Settle or Panicked counts, later ones do nothing.
+// Panicked ends a call that a panic or runtime.Goexit cut short: it is counted
+// in Panics, returns its slot and says nothing about the upstream. It belongs
+// in a deferred function, which lets the panic continue. The first Done, Settle
+// or Panicked counts, later ones do nothing.
 func (p *Permit) Panicked() {
 	if p.first() {
 		p.call.finish()
@@ -158,13 +157,13 @@ type call struct {
 	ticket      ticket
 	started     int64
 	nested      bool // part of a live probe
-	tracked     bool // counted among those in flight
+	tracked     bool // counted among the calls in flight
 	done        bool
-	late        bool // its state had ended before it did
+	late        bool // its state ended before it did
 }
 
-// finish gives everything back. A call that has not ended by then was left by
-// a panic or by runtime.Goexit, which go on.
+// finish returns what the call holds. A call that has not ended by then was cut
+// short by a panic or by runtime.Goexit, which continue.
 func (c *call) finish() {
 	if c.cancel != nil {
 		c.cancel()
@@ -193,7 +192,7 @@ func (c *call) end(err error, classify func(context.Context, error) Verdict) Ver
 	return c.settle(v, err)
 }
 
-// ranOut says whether CallTimeout ended the call while its caller was there.
+// ranOut reports whether CallTimeout ended the call while its caller waited.
 func (c *call) ranOut() bool {
 	return c.cancel != nil && c.ctx.Err() == context.DeadlineExceeded && c.caller.Err() == nil
 }
@@ -208,7 +207,8 @@ func (c *call) settle(v Verdict, err error) Verdict {
 	return v
 }
 
-// succeed takes no lock and reads no clock where the default policy is closed.
+// succeed takes no lock and reads no clock if the breaker is closed and has no
+// window.
 func (c *call) succeed() {
 	if !c.b.plain || c.ticket.probe != 0 {
 		c.record(result{}, statSuccess)
@@ -231,7 +231,7 @@ func (b *Breaker) clearStreak(gen uint64) stat {
 	}
 }
 
-// record takes a result to the core and counts it, before any observer hears.
+// record hands a result to the core and counts it, before any observer is told.
 func (c *call) record(r result, s stat) {
 	c.done = true
 	b, now := c.b, c.b.now()
@@ -259,7 +259,7 @@ func (c *call) record(r result, s stat) {
 	}
 }
 
-// quick is record for the commonest result where a window rules.
+// quick is record for the most common result under a window.
 func (b *Breaker) quick(gen uint64, now int64) bool {
 	b.mu.Lock()
 	ok := b.core.quick(gen, now)

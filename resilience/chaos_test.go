@@ -79,7 +79,7 @@ func (c *chaos) call(ctx context.Context, end int) {
 	op := resilience.Op[int]{Name: "chaos", Classify: func(context.Context, error) resilience.Verdict {
 		return resilience.Verdict{Outcome: outcome, RetryAfter: time.Microsecond}
 	}}
-	outside(func() {
+	testutil.Isolate(func() {
 		_, err := resilience.CallOp(ctx, c.b, op, func(ctx context.Context) (int, error) {
 			switch end {
 			case 0:
@@ -117,32 +117,29 @@ func (c *chaos) permit(ctx context.Context, rng *rand.Rand) {
 	group.Wait()
 }
 
-// outside runs fn in a goroutine of its own, which fn may end in any way.
-func outside(fn func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { _ = recover() }()
-		fn()
-	}()
-	<-done
-}
-
 // Rules 7, 8, 20, 30 and 31 under everything at once: what was asked is what
-// was counted, events make one chain, and a reset mends it all.
+// was counted, events make one chain, and a reset repairs it all.
 func TestChaos(t *testing.T) {
 	for name, cfg := range map[string]resilience.Config{
-		"plain":  {FailMax: 1, ResetTimeout: 1, ProbeTimeout: time.Hour},
-		"leases": {FailMax: 3, ResetTimeout: time.Microsecond, ProbeTimeout: time.Microsecond, MaxProbes: 3, SuccessThreshold: 3},
+		"plain": {FailMax: 1, ResetTimeout: 1, ProbeTimeout: time.Hour},
+		"leases": {
+			FailMax: 3, ResetTimeout: time.Microsecond, ProbeTimeout: time.Microsecond, MaxProbes: 3, SuccessThreshold: 3,
+		},
 		"throttled": {
-			FailMax: 2, ResetTimeout: 10 * time.Microsecond, ProbeTimeout: time.Hour, OpenOnThrottle: true, StopOnDenied: true, CallTimeout: time.Millisecond,
+			FailMax: 2, ResetTimeout: 10 * time.Microsecond, ProbeTimeout: time.Hour,
+			OpenOnThrottle: true, StopOnDenied: true, CallTimeout: time.Millisecond,
 		},
 		"count window": {
 			Trip:         trip.CountWindow{Size: 4, MinCalls: 2, Slow: trip.SlowCall{Threshold: time.Microsecond}},
 			ResetTimeout: time.Microsecond, ProbeTimeout: time.Millisecond,
 		},
-		"time window": {Trip: trip.TimeWindow{Period: time.Millisecond, MinCalls: 2}, ResetTimeout: time.Microsecond, MaxProbes: 2},
-		"designated":  {FailMax: 2, ResetTimeout: 1, SuccessThreshold: 2, Probe: func(context.Context) error { runtime.Gosched(); return nil }},
+		"time window": {
+			Trip: trip.TimeWindow{Period: time.Millisecond, MinCalls: 2}, ResetTimeout: time.Microsecond, MaxProbes: 2,
+		},
+		"designated": {
+			FailMax: 2, ResetTimeout: 1, SuccessThreshold: 2,
+			Probe: func(context.Context) error { runtime.Gosched(); return nil },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Logger = quiet

@@ -40,7 +40,8 @@ func TestCheckSaysWhatACallIsRefusedWith(t *testing.T) {
 	require.EqualError(t, due, `circuit breaker half-open for "milvus", failing fast; next probe due`)
 
 	probe := r.allow()
-	require.EqualError(t, r.checked(ctx), `circuit breaker half-open for "milvus", failing fast; waiting for the probe in flight`)
+	require.EqualError(t, r.checked(ctx),
+		`circuit breaker half-open for "milvus", failing fast; waiting for the probe in flight`)
 	require.NoError(t, r.checked(probe.Context()), "part of the probe")
 	probe.Done(nil)
 	require.NoError(t, r.checked(ctx))
@@ -48,8 +49,7 @@ func TestCheckSaysWhatACallIsRefusedWith(t *testing.T) {
 
 func TestCheckWithASlotFreeBesideARunningProbe(t *testing.T) {
 	r := newRig(t, resilience.Config{MaxProbes: 2})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.allow()
 	var free *resilience.OpenError
 	require.ErrorAs(t, r.checked(t.Context()), &free)
@@ -63,7 +63,8 @@ func TestCheckKnowsContextTaskForceAndStop(t *testing.T) {
 	cancel()
 	require.Equal(t, context.Canceled, r.checked(gone))
 	r.ForceOpen("hand")
-	require.EqualError(t, r.checked(t.Context()), `circuit breaker forced open for "milvus", failing fast; only a reset closes it: hand`)
+	require.EqualError(t, r.checked(t.Context()),
+		`circuit breaker forced open for "milvus", failing fast; only a reset closes it: hand`)
 	task := resilience.WithTask(t.Context(), "t")
 	require.Error(t, r.checked(task))
 	r.Reset()
@@ -111,8 +112,7 @@ func TestRule20PanickedPermit(t *testing.T) {
 func TestRule24ClockThatStepsBackPastAReachedDeadline(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	late := r.allow()
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	late.Done(errDown) // the breaker has seen this instant
 	r.at(0)
 	r.want(resilience.HalfOpen)

@@ -151,7 +151,8 @@ func TestTotalsAreExactUnderConcurrency(t *testing.T) {
 	for name, cfg := range map[string]resilience.Config{
 		"consecutive": {FailMax: 3, ResetTimeout: time.Microsecond, ProbeTimeout: time.Hour},
 		"window": {
-			Trip: trip.TimeWindow{Period: time.Millisecond, MinCalls: 3, FailureRate: 0.2}, ResetTimeout: time.Microsecond, ProbeTimeout: time.Hour,
+			Trip:         trip.TimeWindow{Period: time.Millisecond, MinCalls: 3, FailureRate: 0.2},
+			ResetTimeout: time.Microsecond, ProbeTimeout: time.Hour,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -243,7 +244,8 @@ func (v linView) after(ok bool, ticket uint64) linView {
 // an order in which a single-threaded breaker would have answered the same.
 func TestConcurrentHistoriesAreLinearizable(t *testing.T) {
 	for round := range 60 {
-		h := &history{t: t, b: testutil.NewBreaker(t, "milvus", resilience.Config{FailMax: 2, Logger: quiet, ResetTimeout: time.Hour}), start: time.Now()}
+		b := testutil.NewBreaker(t, "milvus", resilience.Config{FailMax: 2, Logger: quiet, ResetTimeout: time.Hour})
+		h := &history{t: t, b: b, start: time.Now()}
 		var group sync.WaitGroup
 		for client := range 4 {
 			group.Go(func() { h.client(client, round) })

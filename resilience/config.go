@@ -28,8 +28,8 @@ const (
 	defaultRate        = 0.5
 )
 
-// Upper bounds, so that a configuration cannot ask for memory or arithmetic
-// that does not fit.
+// Upper bounds, so that a configuration cannot ask for more memory than there
+// is, or overflow.
 const (
 	maxStreak  = 1<<streakBits - 1
 	maxWindow  = 1 << 20
@@ -62,7 +62,7 @@ type Config struct {
 	// SuccessThreshold is how many consecutive good probes close the breaker.
 	// Default 1.
 	SuccessThreshold int
-	// Trip chooses when the breaker opens: trip.Consecutive{} (the default),
+	// Trip is the rule that opens the breaker: trip.Consecutive{} (the default),
 	// trip.CountWindow or trip.TimeWindow.
 	Trip trip.Rule
 	// Classify reads the errors of operations without a classifier of their
@@ -73,10 +73,10 @@ type Config struct {
 	OpenOnThrottle bool
 	// StopOnDenied makes a denied call stop the breaker until Reset.
 	StopOnDenied bool
-	// Probe, when set, is the designated probe: once the wait is over it runs
+	// Probe, when set, is the designated probe. Once the wait is over it runs
 	// before any real call, in the goroutine of the first caller and bounded by
-	// ProbeTimeout, and real calls are admitted when it has closed the breaker.
-	// It must honour its context.
+	// ProbeTimeout; real calls are admitted when it has closed the breaker. It
+	// must honour its context.
 	Probe func(ctx context.Context) error
 	// Clock is the time source, safe for concurrent use. Default: the system's
 	// monotonic clock.
@@ -87,12 +87,12 @@ type Config struct {
 	Logger *slog.Logger
 	// OnTransition is the first observer; Breaker.Observe adds more.
 	OnTransition func(Transition)
-	// MaxKeys bounds the breakers of one Registry.Keyed. Default 1024. It means nothing
-	// to a single breaker.
+	// MaxKeys bounds the breakers of one Registry.Keyed. Default 1024. A single
+	// breaker ignores it.
 	MaxKeys int
 }
 
-// normal fills in the defaults and says what is wrong with the rest.
+// normal fills in the defaults and reports what is out of bounds.
 func (c Config) normal() (Config, error) {
 	c.ResetTimeout = cmp.Or(c.ResetTimeout, defaultReset)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, c.ResetTimeout)
@@ -163,8 +163,8 @@ func (c Config) funcsUnder(d Config) Config {
 	return c
 }
 
-// version names the numbers of a normal policy: equal policies have equal
-// versions, in every process.
+// version is a hash of a normal policy: equal policies have equal versions, in
+// every process.
 func (c Config) version() string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%T%v", c.Trip, c.Trip)
@@ -191,7 +191,7 @@ func within[T int | time.Duration](field string, v, lo, hi T) error {
 	return nil
 }
 
-// validName wants what can be a metric label and a line of a log.
+// validName accepts what can be a metric label and fits on a line of a log.
 func validName(name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) {
 		return fmt.Errorf("name %q must be 1 to %d bytes of UTF-8", name, maxName)

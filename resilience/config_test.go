@@ -29,7 +29,8 @@ func TestWindowDefaults(t *testing.T) {
 		testutil.NewBreaker(t, "x", resilience.Config{FailMax: 5, Trip: trip.CountWindow{}}).Config().Trip)
 	assert.Equal(t, trip.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5},
 		testutil.NewBreaker(t, "x", resilience.Config{Trip: trip.CountWindow{Size: 4}}).Config().Trip)
-	b := testutil.NewBreaker(t, "x", resilience.Config{FailMax: 5, Trip: trip.TimeWindow{Slow: trip.SlowCall{Threshold: time.Second}}})
+	slow := trip.TimeWindow{Slow: trip.SlowCall{Threshold: time.Second}}
+	b := testutil.NewBreaker(t, "x", resilience.Config{FailMax: 5, Trip: slow})
 	assert.Equal(t, trip.TimeWindow{
 		Period: time.Minute, Buckets: 10, MinCalls: 10, FailureRate: 0.5,
 		Slow: trip.SlowCall{Threshold: time.Second, Rate: 0.5},
@@ -62,7 +63,8 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		{"x", count(trip.CountWindow{Slow: trip.SlowCall{Rate: 0.5}}), "SlowCall.Threshold"},
 		{"x", count(trip.CountWindow{Slow: trip.SlowCall{Threshold: 1, Rate: 2}}), "SlowCall.Rate"},
 		{"x", resilience.Config{Trip: trip.TimeWindow{Period: -1}}, "TimeWindow.Period"},
-		{"x", resilience.Config{Trip: trip.TimeWindow{Period: 9, Buckets: 10}}, "TimeWindow.Period is 9ns; it must be between 10ns"},
+		{"x", resilience.Config{Trip: trip.TimeWindow{Period: 9, Buckets: 10}},
+			"TimeWindow.Period is 9ns; it must be between 10ns"},
 		{"x", resilience.Config{Trip: trip.TimeWindow{Buckets: 5000}}, "TimeWindow.Buckets"},
 		{"x", resilience.Config{Trip: trip.TimeWindow{MinCalls: -1}}, "TimeWindow.MinCalls"},
 		{"x", resilience.Config{Trip: &trip.CountWindow{}}, "Trip is a *trip.CountWindow; give the value"},
@@ -75,7 +77,8 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		b, err := resilience.New(row.name, row.cfg)
 		require.ErrorContains(t, err, row.want, "row %+v", row)
 		require.Nil(t, b)
-		assert.Panics(t, func() { resilience.NewRegistry(resilience.Config{}).MustRegister(row.name, row.cfg) }, "row %+v", row)
+		empty := resilience.NewRegistry(resilience.Config{})
+		assert.Panics(t, func() { empty.MustRegister(row.name, row.cfg) }, "row %+v", row)
 	}
 }
 
@@ -86,7 +89,9 @@ func FuzzConfig(f *testing.F) {
 	f.Add("s3", 1, int64(1), int64(1), 3, 2, uint8(1), 6, 6, 0.5)
 	f.Add("llm", 0, int64(time.Hour), int64(time.Second), 0, 0, uint8(2), 10, 1, 1.0)
 	f.Add("", -1, int64(-1), int64(-1), -1, -1, uint8(1), -1, -1, math.Inf(1))
-	f.Fuzz(func(t *testing.T, name string, failMax int, reset, probe int64, probes, good int, kind uint8, size, minCalls int, rate float64) {
+	f.Fuzz(func(t *testing.T, name string, failMax int, reset, probe int64, probes, good int,
+		kind uint8, size, minCalls int, rate float64,
+	) {
 		cfg := resilience.Config{
 			FailMax: failMax, ResetTimeout: time.Duration(reset), ProbeTimeout: time.Duration(probe), MaxProbes: probes,
 			SuccessThreshold: good, Clock: &countingClock{}, Logger: quiet,

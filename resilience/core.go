@@ -6,20 +6,30 @@ import (
 	"slices"
 )
 
+//	           a failure breaks the rule, Trip
+//	+--------+ -----------------------------> +--------+
+//	| closed |                                |  open  | <------+
+//	+--------+ <------ Reset, ForceClose ---- +--------+        |
+//	    ^                               wait over, |            | a probe fails,
+//	    |                              a call asks v            | is throttled or
+//	    |  enough good probes in a row      +-----------+       | stays silent;
+//	    +---------------------------------- | half-open | ------+ Trip
+//	                                        +-----------+
+//	ForceOpen and a denied credential hold open, ForceClose closed, until Reset.
+//
 // The core is the breaker without its concurrency: plain values, no lock, no
 // clock, no callback. Each method is a function of (core, event, now) that
-// leaves the next core in its receiver and the transitions it made in out.
-// The shell copies the core, steps the copy and commits it, so a copy that is
-// thrown away has changed nothing; that is also how a reader learns what the
-// state is now. A store shared by several processes would commit the same
-// steps elsewhere.
+// leaves the next core in its receiver and the transitions it made in out. The
+// shell copies the core, steps the copy and commits it, so a discarded copy has
+// changed nothing; a reader learns the current state in the same way. A store
+// shared by several processes would commit the same steps elsewhere.
 //
 // now counts nanoseconds from the breaker's own base.
 
 // never is later than every instant.
 const never = math.MaxInt64
 
-// errLeaseRanOut stands for the answer that a hung probe never gave.
+// errLeaseRanOut stands in for the answer that a hung probe never gave.
 var errLeaseRanOut = errors.New("the probe gave no sign of life before ProbeTimeout")
 
 // Reasons of the transitions that no operator asked for.
@@ -52,16 +62,16 @@ type policy struct {
 	openOnThrottle, stopOnDenied     bool
 }
 
-// ticket is an admission. A probe's carries its lease.
+// ticket is an admission. That of a probe carries its lease.
 type ticket struct {
 	gen   uint64
-	probe uint64 // 0 for a call that is no probe
+	probe uint64 // 0 unless the call is a probe
 }
 
 type lease struct {
 	id      uint64
 	expiry  int64
-	waiting bool // its probe has not begun: observers are being told first
+	waiting bool // its probe has not begun: observers are told first
 }
 
 // result is how an admitted call ended.
@@ -112,8 +122,8 @@ type core struct {
 	out                  []change
 }
 
-// tick moves the core to now: an instant that is never before the last one,
-// and after which no lease that has run out is left.
+// tick moves the core to now, or to the last instant if that is later, and
+// ends the leases that have run out by then.
 func (c *core) tick(now int64) int64 {
 	c.latest = max(c.latest, now)
 	if c.state == HalfOpen {
@@ -123,8 +133,8 @@ func (c *core) tick(now int64) int64 {
 }
 
 // expire finds the probe that has been silent for too long. Its failure counts
-// at the instant its lease ran out. One that has not begun has not failed: its
-// slot is given away.
+// at the instant its lease ran out. A probe that has not begun has not failed,
+// and loses its slot.
 func (c *core) expire() {
 	late := func(l lease) bool { return l.waiting && l.expiry <= c.latest }
 	if slices.ContainsFunc(c.leases, late) {
@@ -164,7 +174,7 @@ func (c *core) admit(now int64) (ticket, bool) {
 	return ticket{c.gen, c.lastProbe}, true
 }
 
-// probeDue says whether a breaker that is not closed would let a probe out.
+// probeDue reports whether a breaker that is not closed would admit a probe.
 func (c *core) probeDue(now int64) bool {
 	switch {
 	case c.held != free, now < c.pause:
@@ -175,7 +185,7 @@ func (c *core) probeDue(now int64) bool {
 	return len(c.leases) < c.policy.maxProbes
 }
 
-// renew starts a live lease again. It says whether there was one.
+// renew starts a live lease again. It reports whether there was one.
 func (c *core) renew(t ticket, now int64) bool {
 	now = c.tick(now)
 	i := c.lease(t)
@@ -194,8 +204,8 @@ func (c *core) lease(t ticket) int {
 	return slices.IndexFunc(c.leases, func(l lease) bool { return l.id == t.probe })
 }
 
-// settle takes in the result of an admitted call, and says whether it came in
-// time to count. A late one leaves nothing behind but the pause it asked for.
+// settle takes the result of an admitted call and reports whether it came in
+// time to count. A late one leaves only the pause that it asked for.
 func (c *core) settle(t ticket, r result, at int64) bool {
 	now := c.tick(at)
 	if r.verdict.Outcome == Throttled {
@@ -270,8 +280,8 @@ func (c *core) settleClosed(r result, now, at int64) {
 	}
 }
 
-// quick is settle for a success that leaves everything but the window as it
-// is: it says whether this is one.
+// quick is settle for a success that changes only the window. It reports
+// whether this is one.
 func (c *core) quick(gen uint64, at int64) bool {
 	if c.window == nil || gen != c.gen || c.streak != 0 || c.held != free {
 		return false
@@ -357,7 +367,7 @@ func (c *core) move(to State, at int64, reason string, probe uint64, tally count
 
 // The operator's events.
 
-// trip opens as failures would. A breaker that is open already stays as it is.
+// trip opens as failures would. A breaker that is already open stays as it is.
 func (c *core) trip(reason string, now int64) {
 	now = c.tick(now)
 	if c.held != free || c.state == Open && now < c.until {
@@ -369,7 +379,7 @@ func (c *core) trip(reason string, now int64) {
 	c.open(now, now+c.policy.reset, reason, 0, c.current(now))
 }
 
-// current is what the state that is being left has counted.
+// current is what the state has counted that is about to end.
 func (c *core) current(now int64) counts {
 	if c.state == Closed {
 		return c.tally(now)
@@ -441,8 +451,8 @@ func wordState(w uint64) State { return State(w & stateMask) }
 func wordStreak(w uint64) int  { return int(w & streakMask >> streakAt) }
 func wordGen(w uint64) uint64  { return w >> genAt }
 
-// reads is the state that a look at c shows: open turns half-open at its
-// deadline, whether or not a call comes.
+// reads is the state that a reader sees: open turns half-open at its deadline,
+// with or without a call.
 func (c *core) reads() State {
 	if c.state == Open && c.held == free && c.latest >= c.until {
 		return HalfOpen

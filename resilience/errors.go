@@ -10,8 +10,8 @@ import (
 var ErrOpen = errors.New("circuit breaker open")
 
 // OpenError is a breaker's refusal. The function did not run and the upstream
-// was not asked. It does not unwrap to the upstream's error, so that nothing
-// takes it for an answer of the upstream; LastFailure has that.
+// was not called. It does not unwrap to the upstream's error, so that nothing
+// takes it for an answer of the upstream; LastFailure returns that error.
 //
 // It is immutable and shared: all refusals up to one deadline are one value.
 type OpenError struct {
@@ -31,27 +31,28 @@ type OpenError struct {
 // Upstream is the name of the breaker.
 func (e *OpenError) Upstream() string { return e.upstream }
 
-// State is Open, or HalfOpen where the probe slots were taken.
+// State is Open, or HalfOpen if the probe slots were taken.
 func (e *OpenError) State() State { return e.state }
 
-// Reason says why the breaker opened.
+// Reason is why the breaker opened.
 func (e *OpenError) Reason() string { return e.reason }
 
 // OpenedAt is when the breaker opened.
 func (e *OpenError) OpenedAt() time.Time { return e.openedAt }
 
-// RetryAt is the earliest time at which a call may be admitted; zero where
-// only Reset can say so (ForceOpen). In HalfOpen it is when the running probe
-// must be over.
+// RetryAt is the earliest time at which a call may be admitted. It is zero
+// after ForceOpen, which only Reset ends. In HalfOpen it is when the running
+// probe must be over.
 func (e *OpenError) RetryAt() time.Time { return e.retryAt }
 
 // LastFailure is the upstream's last counted error, or nil.
 func (e *OpenError) LastFailure() error { return e.lastFailure }
 
-// Error names the upstream and the wait that is left when it is called.
+// Error names the upstream and the wait that is left now.
 func (e *OpenError) Error() string {
 	if e.held {
-		return fmt.Sprintf("circuit breaker forced open for %q, failing fast; only a reset closes it: %s", e.upstream, e.reason)
+		return fmt.Sprintf("circuit breaker forced open for %q, failing fast; only a reset closes it: %s",
+			e.upstream, e.reason)
 	}
 	state := "open"
 	if e.state == HalfOpen {
@@ -74,7 +75,8 @@ func (e *OpenError) outlook() string {
 // Is reports whether target is ErrOpen.
 func (e *OpenError) Is(target error) bool { return target == ErrOpen }
 
-// Timeout is false: a refusal is not a timeout, and no retrier should wait it out.
+// Timeout is false: a refusal is not a timeout, and retriers should not wait it
+// out.
 func (e *OpenError) Timeout() bool { return false }
 
 // Temporary is false, for the same reason.
@@ -93,8 +95,8 @@ func roundUp(d time.Duration) time.Duration {
 }
 
 // DeniedError is the refusal of a breaker that stopped because the upstream
-// denied its credential or its quota (Config.StopOnDenied). It is no outage:
-// errors.Is(err, ErrOpen) is false, and only Reset lifts it.
+// denied its credential or its quota (Config.StopOnDenied). It is not an
+// outage: errors.Is(err, ErrOpen) is false, and only Reset lifts it.
 type DeniedError struct {
 	upstream string
 	since    time.Time
@@ -110,12 +112,13 @@ func (e *DeniedError) Since() time.Time { return e.since }
 // Cause is the upstream's error. The refusal does not unwrap to it.
 func (e *DeniedError) Cause() error { return e.cause }
 
-// Error names the upstream, its answer and the way out.
+// Error names the upstream, its answer and the remedy.
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("%q denied its credential or quota, not calling it again; mend that and reset the breaker: %v", e.upstream, e.cause)
+	return fmt.Sprintf("%q denied its credential or quota, not calling it again; fix that and reset the breaker: %v",
+		e.upstream, e.cause)
 }
 
-// Timeout is false: no retrier should wait it out.
+// Timeout is false: retriers should not wait it out.
 func (e *DeniedError) Timeout() bool { return false }
 
 // Temporary is false, for the same reason.

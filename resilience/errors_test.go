@@ -80,7 +80,9 @@ func TestRule26NoRetrierTakesARefusalForTransient(t *testing.T) {
 		if netErr, ok := errors.AsType[net.Error](err); ok {
 			assert.False(t, netErr.Timeout())
 		}
-		for name, retryer := range map[string]aws.Retryer{"standard": retry.NewStandard(), "adaptive": retry.NewAdaptiveMode()} {
+		for name, retryer := range map[string]aws.Retryer{
+			"standard": retry.NewStandard(), "adaptive": retry.NewAdaptiveMode(),
+		} {
 			assert.False(t, retryer.IsErrorRetryable(err), "%s retryer and %v", name, err)
 		}
 	}

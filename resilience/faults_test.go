@@ -30,8 +30,7 @@ func TestFaultCallbackThatReadsTheBreakerDeadlocks(t *testing.T) {
 		r.Observe(func(resilience.Transition) {})()
 		read++
 	})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.succeed(1)
 	assert.Equal(t, 3, read)
 }

@@ -61,6 +61,12 @@ func (r *rig) succeed(times int) {
 	}
 }
 
+// due opens the breaker and waits until a probe may go out.
+func (r *rig) due() {
+	r.Trip("drill")
+	r.at(time.Minute)
+}
+
 // refused asks once and wants a refusal without a call.
 func (r *rig) refused() *resilience.OpenError {
 	r.t.Helper()

@@ -19,11 +19,11 @@ type family struct {
 	byKey    map[string]*list.Element
 	recent   *list.List // of *member, the latest first
 	overflow *Breaker
-	skip     int // keys that find no room before the whole family is searched again
+	skip     int // keys without room until the whole family is searched again
 }
 
-// searchOldest bounds the search for room to about as many breakers for each
-// new key, however large the family is.
+// searchOldest bounds how many breakers are searched for room at each new key,
+// however large the family is.
 const searchOldest = 64
 
 type member struct {
@@ -62,13 +62,15 @@ func (r *Registry) Keyed(prefix string, cfg Config) (breakerOf func(key string) 
 	if err := r.crossedLocked(prefix); err != nil {
 		return nil, err
 	}
-	k := &family{prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(), overflow: overflow}
+	k := &family{
+		prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(), overflow: overflow,
+	}
 	r.keyed[prefix] = k
 	return k.get, nil
 }
 
-// crossedLocked keeps names unique: none may lie in two families, or in one
-// and in the registry's own.
+// crossedLocked keeps names unique: no name may belong to two families, or to a
+// family and to a breaker of the registry.
 func (r *Registry) crossedLocked(prefix string) error {
 	for name := range r.breakers {
 		if inFamily(name, prefix) {
@@ -134,7 +136,8 @@ func (k *family) forgetLocked(fits func(*Breaker) bool, most int) bool {
 	return false
 }
 
-// idle reports whether the breaker is closed of itself, with no call in flight.
+// idle reports whether the breaker is closed and not forced to be, with no call
+// in flight.
 func (b *Breaker) idle() bool {
 	if wordState(b.word.Load()) != Closed || b.view().held != free {
 		return false
@@ -143,8 +146,7 @@ func (b *Breaker) idle() bool {
 	return b.totals.sum(statStarted) == ended
 }
 
-// blank reports whether a closed breaker has nothing that speaks against its
-// upstream.
+// blank reports whether a closed breaker remembers no failure.
 func (b *Breaker) blank() bool {
 	if w := b.word.Load(); b.plain || w&streakMask != 0 {
 		return w&streakMask == 0
@@ -153,7 +155,7 @@ func (b *Breaker) blank() bool {
 	return s.WindowFailures+s.WindowSlow == 0
 }
 
-// name keeps within validName, and gives no two keys the same.
+// name satisfies validName, and differs for different keys.
 func (k *family) name(key string) string {
 	clean := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -169,7 +171,7 @@ func (k *family) name(key string) string {
 	return fmt.Sprintf("%s~%x", strings.ToValidUTF8(name[:min(len(name), maxName-17)], ""), sum[:8])
 }
 
-// hashed is how a name ends that is not its key.
+// hashed is how a name ends that is more than prefix and key.
 var hashed = regexp.MustCompile(`~[0-9a-f]{16}$`)
 
 func (k *family) all() []*Breaker {

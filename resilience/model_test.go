@@ -300,12 +300,14 @@ func newPair(t *testing.T, rng *rand.Rand) *pair {
 		cfg.Trip = trip.CountWindow{Size: size, MinCalls: n(size), FailureRate: rate}
 	case 1:
 		buckets := n(5)
-		cfg.Trip = trip.TimeWindow{Period: time.Duration(buckets * n(4) * second), Buckets: buckets, MinCalls: n(5), FailureRate: rate}
+		period := time.Duration(buckets * n(4) * second)
+		cfg.Trip = trip.TimeWindow{Period: period, Buckets: buckets, MinCalls: n(5), FailureRate: rate}
 	}
 	clock := testutil.NewClock()
 	cfg.Clock = clock
 	b := testutil.NewBreaker(t, "model", cfg)
-	p := &pair{t: t, rng: rng, b: b, clock: clock, start: clock.Now(), m: &model{cfg: b.Config(), name: "closed", probes: map[int]int{}}}
+	m := &model{cfg: b.Config(), name: "closed", probes: map[int]int{}}
+	p := &pair{t: t, rng: rng, b: b, clock: clock, start: clock.Now(), m: m}
 	b.Observe(func(e resilience.Transition) {
 		p.recent = append(p.recent, fmt.Sprintf("  %v>%v %s", e.From, e.To, e.Reason))
 	})

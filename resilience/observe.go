@@ -1,6 +1,7 @@
 package resilience
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,7 +28,7 @@ type Transition struct {
 }
 
 // dispatcher delivers transitions in order and one at a time, outside every
-// lock, in the goroutine that made one or in the one already delivering.
+// lock, in the goroutine that made one or in the one that already delivers.
 type dispatcher struct {
 	mu        sync.Mutex
 	queue     []Transition
@@ -37,10 +38,10 @@ type dispatcher struct {
 
 type observer struct{ fn func(Transition) }
 
-// Observe adds fn to those who are told of every transition, in order, one at
-// a time and outside the breaker's locks. fn may call the breaker, may be slow
-// (only the goroutine that made the transition waits for it) and may panic
-// (which is logged). remove takes it off again.
+// Observe has fn told of every transition, in order, one at a time and outside
+// the breaker's locks. fn may call the breaker, may be slow (only the goroutine
+// that made the transition waits for it) and may panic (which is logged).
+// remove ends that.
 func (b *Breaker) Observe(fn func(Transition)) (remove func()) {
 	d, o := &b.events, &observer{fn}
 	d.mu.Lock()
@@ -87,8 +88,8 @@ func (b *Breaker) enqueueLocked(ch change) {
 	b.events.mu.Unlock()
 }
 
-// take hands out the next transition, or none where another goroutine is at
-// it. The one that gets transitions must go on until there are no more.
+// take returns the next transition, or nothing if another goroutine delivers.
+// A goroutine that gets a transition must continue until there are no more.
 func (d *dispatcher) take(mine bool) (t Transition, to []*observer, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,13 +122,14 @@ func (b *Breaker) drain(t Transition, to []*observer) {
 	}
 }
 
-// tell survives an observer that panics. One that ends the goroutine does not
-// take the rest of the queue with it.
+// tell survives an observer that panics, and delivers the rest of the queue if
+// one ends the goroutine.
 func (b *Breaker) tell(o *observer, t Transition, rest []*observer) {
 	returned := false
 	defer func() {
 		if r := recover(); r != nil {
-			b.log(slog.LevelError, "circuit breaker observer panicked", slog.String("upstream", b.name), slog.String("panic", fmt.Sprint(r)))
+			b.log(slog.LevelError, "circuit breaker observer panicked",
+				slog.String("upstream", b.name), slog.String("panic", fmt.Sprint(r)))
 		} else if !returned {
 			b.drain(t, rest)
 		}
@@ -136,17 +138,10 @@ func (b *Breaker) tell(o *observer, t Transition, rest []*observer) {
 	returned = true
 }
 
-func (b *Breaker) logger() *slog.Logger {
-	if b.cfg.Logger != nil {
-		return b.cfg.Logger
-	}
-	return slog.Default()
-}
-
-// log survives a logger that panics: there is nobody left to tell.
+// log survives a logger that panics, since nothing is left to report it to.
 func (b *Breaker) log(level slog.Level, what string, attrs ...slog.Attr) {
 	defer func() { _ = recover() }()
-	b.logger().LogAttrs(context.Background(), level, what, attrs...)
+	cmp.Or(b.cfg.Logger, slog.Default()).LogAttrs(context.Background(), level, what, attrs...)
 }
 
 func (b *Breaker) logTransition(t Transition) {

@@ -42,7 +42,8 @@ func TestRule29TripRecoversByTimeAndForceDoesNot(t *testing.T) {
 	r.want(resilience.Open)
 	err := r.refused()
 	assert.Zero(t, err.RetryAt())
-	assert.EqualError(t, err, `circuit breaker forced open for "milvus", failing fast; only a reset closes it: maintenance`)
+	assert.EqualError(t, err,
+		`circuit breaker forced open for "milvus", failing fast; only a reset closes it: maintenance`)
 	r.ForceClose("needed")
 	r.ForceClose("again")
 	r.want(resilience.Closed)
@@ -120,15 +121,18 @@ func TestRule31TransitionsCarryTheStateThatEnds(t *testing.T) {
 	at := func(s int) time.Time { return r.start.Add(time.Duration(s) * time.Second) }
 	assert.Equal(t, []resilience.Transition{
 		{
-			Upstream: "milvus", From: resilience.Closed, To: resilience.Open, At: at(10), Generation: 1, Reason: "consecutive failures",
+			Upstream: "milvus", From: resilience.Closed, To: resilience.Open, At: at(10), Generation: 1,
+			Reason:   "consecutive failures",
 			Eligible: 5, Failures: 5, OpenUntil: at(70), PolicyVersion: version, InState: 10 * time.Second,
 		},
 		{
-			Upstream: "milvus", From: resilience.Open, To: resilience.HalfOpen, At: at(75), Generation: 2, Reason: "reset timeout elapsed",
+			Upstream: "milvus", From: resilience.Open, To: resilience.HalfOpen, At: at(75), Generation: 2,
+			Reason:  "reset timeout elapsed",
 			ProbeID: 1, PolicyVersion: version, InState: 65 * time.Second, SinceOpened: 65 * time.Second,
 		},
 		{
-			Upstream: "milvus", From: resilience.HalfOpen, To: resilience.Closed, At: at(76), Generation: 3, Reason: "probe succeeded",
+			Upstream: "milvus", From: resilience.HalfOpen, To: resilience.Closed, At: at(76), Generation: 3,
+			Reason:   "probe succeeded",
 			Eligible: 2, ProbeID: 2, PolicyVersion: version, InState: time.Second, SinceOpened: 66 * time.Second, Refused: 1,
 		},
 	}, r.seen.Transitions())
@@ -179,7 +183,7 @@ func TestRule31ObserverPanicsOrLeaves(t *testing.T) {
 	}
 }
 
-// Rule 31: an observer that is removed hears no more.
+// Rule 31: a removed observer is not told.
 func TestRule31RemovedObserver(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	heard := 0
@@ -201,12 +205,14 @@ func TestRule31DefaultLog(t *testing.T) {
 		}
 		return a
 	}
-	r := newRig(t, resilience.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: noTime}))})
+	handler := slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: noTime})
+	r := newRig(t, resilience.Config{Logger: slog.New(handler)})
 	r.at(time.Hour)
 	r.fail(5)
 	task := resilience.WithTask(t.Context(), "embed/42")
 	for range 3 {
-		_, _ = resilience.CallOp(task, r.Breaker, resilience.Op[int]{Name: "upsert"}, func(context.Context) (int, error) { return 0, nil })
+		upsert := resilience.Op[int]{Name: "upsert"}
+		_, _ = resilience.CallOp(task, r.Breaker, upsert, func(context.Context) (int, error) { return 0, nil })
 	}
 	r.refused()
 	r.clock.Advance(time.Minute)

@@ -36,7 +36,7 @@ func (s State) String() string {
 // MarshalText returns the same text as String.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Outcome is what a finished call says about its upstream.
+// Outcome is what a finished call says about the upstream.
 type Outcome uint8
 
 const (
@@ -46,9 +46,9 @@ const (
 	Failure
 	// Ignored says nothing about the upstream: the caller left, or asked badly.
 	Ignored
-	// Throttled is an upstream that asks for patience.
+	// Throttled is an upstream that asks to be left alone for a while.
 	Throttled
-	// Denied is a credential or a quota that will not recover by waiting.
+	// Denied is a credential or a quota that waiting will not restore.
 	Denied
 )
 
@@ -66,12 +66,12 @@ func (o Outcome) String() string {
 type Verdict struct {
 	Outcome Outcome
 	// RetryAfter goes with Throttled: how long the upstream asked to be left
-	// alone. Zero where it did not say.
+	// alone. Zero if it did not say.
 	RetryAfter time.Duration
-	// Unavailable goes with Throttled and with no other outcome: the upstream
-	// serves nobody now, as a 503 or a 529 with a time to wait says. The answer
-	// is waited out like a 429, counts as Throttled, and counts towards opening
-	// the breaker as a Failure does.
+	// Unavailable goes with Throttled, and with no other outcome: the upstream
+	// cannot serve any caller now, as a 503 or a 529 with a time to wait says.
+	// The answer is waited out like a 429 and is in the totals as Throttled, yet
+	// it counts towards opening the breaker as a Failure does.
 	Unavailable bool
 }
 
@@ -81,8 +81,8 @@ func (v Verdict) Failed() bool {
 	return v.Outcome == Failure || v.Outcome == Throttled && v.Unavailable
 }
 
-// final is the verdict as the breaker takes it: an unknown outcome is a
-// failure, and Unavailable stands with Throttled alone.
+// final is the verdict as the breaker counts it: an unknown outcome is a
+// failure, and Unavailable goes with Throttled alone.
 func (v Verdict) final() Verdict {
 	if v.Outcome > Denied {
 		v.Outcome = Failure
@@ -92,9 +92,9 @@ func (v Verdict) final() Verdict {
 	return v
 }
 
-// classifyDefault ignores the caller's own cancellation, or the cause of it,
-// which net/http gives in its place, and counts every other error. A deadline
-// is a failure whoever set it: a call that hangs is an outage.
+// classifyDefault ignores the caller's own cancellation, or its cause, which
+// net/http returns in its place, and counts every other error. A deadline is a
+// failure, whoever set it: a call that hangs is an outage.
 func classifyDefault(callerCtx context.Context, err error) Verdict {
 	if errors.Is(callerCtx.Err(), context.Canceled) &&
 		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(callerCtx))) {

@@ -41,7 +41,8 @@ func TestRule13OutcomesAndTheDefaultClassifier(t *testing.T) {
 		assert.Equal(t, row.want, classify(row.ctx, row.err).Outcome, "row %s", row.name)
 	}
 	assert.Equal(t, "[success failure ignored throttled denied Outcome(7)]", fmt.Sprint([]resilience.Outcome{
-		resilience.Success, resilience.Failure, resilience.Ignored, resilience.Throttled, resilience.Denied, resilience.Outcome(7),
+		resilience.Success, resilience.Failure, resilience.Ignored, resilience.Throttled, resilience.Denied,
+		resilience.Outcome(7),
 	}))
 }
 
@@ -160,8 +161,7 @@ func TestRule17ThrottledProbeWaits(t *testing.T) {
 		{time.Hour, 5 * time.Minute}, // capped
 	} {
 		r := newRig(t, resilience.Config{})
-		r.Trip("drill")
-		r.at(time.Minute)
+		r.due()
 		r.allow().Settle(throttle(row.asked))
 		require.Equal(t, resilience.Open, r.State(), "row %+v", row)
 		r.at(time.Minute + row.wait - 1)
@@ -247,8 +247,7 @@ func TestRule18StopOnDenied(t *testing.T) {
 			return resilience.Verdict{Outcome: resilience.Denied}
 		}})
 		if probe {
-			r.Trip("drill")
-			r.at(time.Minute)
+			r.due()
 		}
 		since := r.clock.Now()
 		_ = r.Do(t.Context(), func(context.Context) error { return errKey })
@@ -264,7 +263,8 @@ func TestRule18StopOnDenied(t *testing.T) {
 		assert.Same(t, errKey, denied.Cause())
 		assert.Equal(t, "milvus", denied.Upstream())
 		assert.Equal(t, since, denied.Since())
-		assert.EqualError(t, err, `"milvus" denied its credential or quota, not calling it again; mend that and reset the breaker: 401 invalid api key`)
+		assert.EqualError(t, err,
+			`"milvus" denied its credential or quota, not calling it again; fix that and reset the breaker: 401 invalid api key`)
 		r.Trip("no effect")
 		r.Reset()
 		r.succeed(1)
@@ -285,8 +285,7 @@ func TestRule19GarbageDoesNotCloseTheBreaker(t *testing.T) {
 		_, err := resilience.CallOp(t.Context(), r.Breaker, op, func(context.Context) ([]int, error) { return answer, nil })
 		return err
 	}
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	require.Same(t, errGarbage, ask(nil))
 	r.want(resilience.Open)
 	r.at(2 * time.Minute)
@@ -330,7 +329,8 @@ func TestRule20PanicsGoOnAndFreeTheSlot(t *testing.T) {
 			_ = r.Do(context.Background(), func(context.Context) error { runtime.Goexit(); return nil })
 		}, nil},
 		{"classifier", func(r *rig) {
-			_, _ = resilience.CallOp(context.Background(), r.Breaker, bad, func(context.Context) (int, error) { return 0, errDown })
+			fail := func(context.Context) (int, error) { return 0, errDown }
+			_, _ = resilience.CallOp(context.Background(), r.Breaker, bad, fail)
 		}, "classifier"},
 		{"validator", func(r *rig) {
 			_, _ = resilience.CallOp(context.Background(), r.Breaker, bad, func(context.Context) (int, error) { return 0, nil })
@@ -368,7 +368,9 @@ func TestRule20PanickingClassifierOfAPermit(t *testing.T) {
 // Rule 14 by example: what a door may call a success.
 func TestRule14AnswersThatProveTheUpstreamWorks(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	for _, status := range []int{http.StatusNotFound, http.StatusNotModified, http.StatusConflict, http.StatusPreconditionFailed} {
+	for _, status := range []int{
+		http.StatusNotFound, http.StatusNotModified, http.StatusConflict, http.StatusPreconditionFailed,
+	} {
 		r.fail(4)
 		r.allow().Settle(resilience.Verdict{Outcome: resilience.Success})
 		assert.Zero(t, r.Snapshot().Streak, "status %d", status)

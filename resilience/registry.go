@@ -17,12 +17,11 @@ var (
 	LLM    = Default.MustRegister("llm", Config{FailMax: 5, ResetTimeout: time.Minute})
 )
 
-// Registry keeps breakers by name, so that metrics and operators find them.
-// It is safe for concurrent use.
+// Registry keeps breakers by name, so that metrics and operators find them. It
+// is safe for concurrent use.
 //
-// A registry knows its own process alone: N processes without a shared store
-// are N breakers, which send up to N probes and take up to N times FailMax
-// failures together.
+// A registry knows only its own process: N processes are N breakers, which
+// together send up to N probes and take up to N times FailMax failures.
 type Registry struct {
 	defaults Config
 
@@ -32,8 +31,8 @@ type Registry struct {
 }
 
 // NewRegistry makes an empty registry. The zero fields of each Config that is
-// registered are taken from defaults, and what is zero there too has the
-// defaults of Config.
+// registered are taken from defaults, and fields that are zero there too have
+// the defaults of Config.
 func NewRegistry(defaults Config) *Registry {
 	return &Registry{defaults: defaults, breakers: make(map[string]*Breaker), keyed: make(map[string]*family)}
 }
@@ -58,8 +57,8 @@ func (r *Registry) Register(name string, cfg Config) (*Breaker, error) {
 	return b, nil
 }
 
-// MustRegister is Register for configurations that are known to be good; it
-// panics on the others.
+// MustRegister is Register for package variables: it panics instead of
+// returning an error.
 func (r *Registry) MustRegister(name string, cfg Config) *Breaker {
 	b, err := r.Register(name, cfg)
 	if err != nil {
@@ -68,12 +67,13 @@ func (r *Registry) MustRegister(name string, cfg Config) *Breaker {
 	return b
 }
 
-// Replace puts a new breaker in the place of name's, for a program that wants
-// another policy than the one that was registered for it. It is meant for the
-// start of the program: whoever holds the old breaker goes on with it, unseen
-// by the registry, and so do the variables of this package until they are set:
+// Replace puts a new breaker in place of the one registered as name, for a
+// program that wants another policy. It is meant for the start of the program:
+// code that holds the old breaker continues to use it, unseen by the registry,
+// and so do the variables of this package until they are set:
 //
-//	resilience.LLM, err = resilience.Default.Replace("llm", resilience.Config{ResetTimeout: 30 * time.Second})
+//	policy := resilience.Config{ResetTimeout: 30 * time.Second}
+//	resilience.LLM, err = resilience.Default.Replace("llm", policy)
 func (r *Registry) Replace(name string, cfg Config) (*Breaker, error) {
 	b, err := New(name, cfg.under(r.defaults))
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *Registry) Replace(name string, cfg Config) (*Breaker, error) {
 	return b, nil
 }
 
-// Get finds a registered breaker.
+// Get returns the breaker registered as name.
 func (r *Registry) Get(name string) (*Breaker, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *Registry) Get(name string) (*Breaker, bool) {
 	return b, ok
 }
 
-// All is every breaker there is now, those of Keyed included, by name.
+// All returns every breaker, those of Keyed included, sorted by name.
 func (r *Registry) All() []*Breaker {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 // Faults that this breaker had, one test each, named after the fault.
 
 // An observer slower than ProbeTimeout ate the lease of the probe whose
-// goroutine told it of half-open, so that no probe was ever in time.
+// goroutine told it of half-open, so no probe was ever in time.
 func TestFaultSlowObserverEatsTheProbesLease(t *testing.T) {
 	cfg := resilience.Config{ResetTimeout: time.Minute, ProbeTimeout: time.Second}
 	bubble(t, cfg, func(t *testing.T, b *resilience.Breaker) {
@@ -82,8 +82,7 @@ func TestFaultObserverThatNeverReturnsWedgesTheSlot(t *testing.T) {
 // in time.
 func TestFaultLateNestedResultIsCounted(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	probe := r.allow()
 	nested, err := r.Allow(probe.Context())
 	require.NoError(t, err)
@@ -107,10 +106,11 @@ func TestFaultCauseOfTheCallersCancellationCounts(t *testing.T) {
 	r.wantTotals("calls 1, ignored 1")
 	late, cancelLate := context.WithDeadlineCause(t.Context(), time.Now(), errBudget)
 	defer cancelLate()
-	assert.Equal(t, resilience.Failure, r.Config().Classify(late, errBudget).Outcome, "a deadline is none, whatever its cause")
+	verdict := r.Config().Classify(late, errBudget)
+	assert.Equal(t, resilience.Failure, verdict.Outcome, "a deadline is no cancellation, whatever its cause")
 }
 
-// Two keys of one name: whoever gathers metrics by name fails over them.
+// Two keys of one name: a gatherer of metrics by name stumbles over them.
 func TestFaultKeysThatShareAName(t *testing.T) {
 	reg := resilience.NewRegistry(resilience.Config{Logger: quiet, FailMax: 1})
 	k, err := reg.Keyed("k", resilience.Config{MaxKeys: 7})
@@ -221,8 +221,7 @@ func TestFaultLateDesignatedProbeRunsAgain(t *testing.T) {
 		r.clock.Advance(3 * time.Minute) // its lease, and the wait after it
 		return nil
 	}})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.refused()
 	assert.Equal(t, 1, probes)
 	r.want(resilience.HalfOpen)
@@ -239,8 +238,7 @@ func TestFaultSlowObserversKeepTheirCaller(t *testing.T) {
 			r.clock.Advance(time.Minute)
 		}
 	}))
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	_ = r.Do(t.Context(), fine)
 	assert.Less(t, told, 10)
 }

@@ -13,7 +13,7 @@ type Snapshot struct {
 	OpenUntil     time.Time // when a probe may go out; zero unless open and ended by time
 	Reason        string    // why it last opened
 	Streak        int       // consecutive counted failures
-	FailMax       int       // the streak that opens; 0 where a window rules
+	FailMax       int       // the streak that opens; 0 under a window
 
 	WindowCalls, WindowFailures, WindowSlow int // 0 without a window
 
@@ -25,14 +25,14 @@ type Snapshot struct {
 	Denied    uint64
 	Panics    uint64
 
-	Stale         uint64 // results that came after their state had ended; in no other count
-	Rejected      uint64 // calls that were refused; no outcome
-	RetriedInTask uint64 // those of them that the task latch refused
+	Stale         uint64 // results that came after their state had ended; not counted elsewhere
+	Rejected      uint64 // refused calls, which have no outcome
+	RetriedInTask uint64 // the part of Rejected that the task latch refused
 	Probes        uint64 // probes that went out
 	Opened        uint64 // times the breaker opened, reopenings included
 
 	LastFailure            error     // the last counted error
-	LastOpened, LastClosed time.Time // zero where it never did
+	LastOpened, LastClosed time.Time // zero if it never did
 }
 
 // Snapshot reads the breaker as of now and changes nothing.
@@ -40,9 +40,7 @@ func (b *Breaker) Snapshot() Snapshot {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.core
-	c.streak = wordStreak(b.word.Load())
-	c.tick(now)
+	c := b.viewLocked(now)
 	s := Snapshot{
 		Name: b.name, PolicyVersion: b.version, State: c.reads(), Generation: c.gen, Reason: c.reason,
 		Streak: c.streak, FailMax: b.policy.failMax, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,

@@ -158,8 +158,7 @@ func TestHalfOpenFailureReopens(t *testing.T) {
 // Rule 5: slots and the threshold of good probes.
 func TestRule5ProbesAtATimeAndGoodProbesInARow(t *testing.T) {
 	r := newRig(t, resilience.Config{MaxProbes: 2, SuccessThreshold: 3})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	one, two := r.allow(), r.allow()
 	err := r.refused()
 	assert.Equal(t, resilience.HalfOpen, err.State())
@@ -250,7 +249,8 @@ func TestWorkedTimeline(t *testing.T) {
 	r.want(resilience.Closed)
 	window(0, 0)
 	r.wantTotals("calls 10, successes 6, failures 4, rejected 3, probes 4, opened 2")
-	r.seen.Want("closed → open", "open → half_open", "half_open → open", "open → half_open", "half_open → closed")
+	r.seen.Want("closed → open", "open → half_open", "half_open → open",
+		"open → half_open", "half_open → closed")
 }
 
 // Rule 30: exact totals.
@@ -326,7 +326,9 @@ func TestRule24ClockGoingBackwards(t *testing.T) {
 // Rule 24: without a Clock only the monotonic clock is read; it keeps going
 // where the wall clock is stripped.
 func TestRule24SystemClockIsTheDefault(t *testing.T) {
-	b := testutil.NewBreaker(t, "milvus", resilience.Config{ResetTimeout: time.Nanosecond, ProbeTimeout: time.Minute, Logger: quiet})
+	b := testutil.NewBreaker(t, "milvus", resilience.Config{
+		ResetTimeout: time.Nanosecond, ProbeTimeout: time.Minute, Logger: quiet,
+	})
 	b.Trip("drill")
 	require.Eventually(t, func() bool { return b.State() == resilience.HalfOpen }, time.Minute, time.Microsecond)
 	require.NoError(t, b.Do(t.Context(), fine))

@@ -21,7 +21,7 @@ const (
 	statStale
 	statRejected
 	statLatched
-	statStarted // kept only in a family, which asks who is idle
+	statStarted // kept only for the breakers of a family
 	statEnded
 	statCount
 )

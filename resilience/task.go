@@ -7,8 +7,8 @@ import (
 
 type taskKey struct{}
 
-// task is the latch of one unit of orchestrated work: the refusal that each
-// breaker has given it.
+// task is the latch of one unit of orchestrated work: the refusal that it got
+// from each breaker.
 type task struct {
 	id string
 
@@ -22,9 +22,9 @@ type task struct {
 // that same error at once, even after the reset time: a retry loop inside a
 // task cannot turn into a probe. Calls in flight finish.
 //
-// The latch belongs to the context that WithTask returns and not to the id,
-// which is for logs, so the next attempt starts afresh under the same id. A
-// nested WithTask shares the outer task.
+// The latch belongs to the context that WithTask returns, not to the id, which
+// is for logs: the next attempt starts afresh under the same id. A nested
+// WithTask shares the outer task.
 func WithTask(ctx context.Context, id string) context.Context {
 	if taskOf(ctx) != nil {
 		return ctx
@@ -37,7 +37,7 @@ func taskOf(ctx context.Context) *task {
 	return t
 }
 
-// refusal is what b told the task before, or nil. It takes a nil task.
+// refusal is what b told the task before, or nil. t may be nil.
 func (t *task) refusal(b *Breaker) error {
 	if t == nil {
 		return nil

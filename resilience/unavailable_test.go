@@ -106,8 +106,7 @@ func TestRule17UnavailableCountsInWindows(t *testing.T) {
 // that opens on throttling needs no FailMax of them.
 func TestRule17UnavailableProbe(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	r.unavailable(1, 90*time.Second)
 	r.want(resilience.Open)
 	open := r.refused()
@@ -123,7 +122,7 @@ func TestRule17UnavailableProbe(t *testing.T) {
 	assert.Equal(t, f.start.Add(time.Minute), f.Snapshot().OpenUntil)
 }
 
-// Rule 17: Unavailable says nothing beside another outcome.
+// Rule 17: Unavailable changes nothing beside another outcome.
 func TestRule17UnavailableGoesWithThrottledAlone(t *testing.T) {
 	for _, outcome := range []resilience.Outcome{resilience.Success, resilience.Ignored, resilience.Denied} {
 		r := newRig(t, resilience.Config{FailMax: 1})
@@ -132,7 +131,7 @@ func TestRule17UnavailableGoesWithThrottledAlone(t *testing.T) {
 	}
 }
 
-// Op.Settled hears what the breaker counted: once, and once it has counted it.
+// Op.Settled is told what the breaker counted: once, and after it has counted.
 func TestSettledHearsTheVerdictThatCounted(t *testing.T) {
 	unavailable := resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: time.Second, Unavailable: true}
 	says := func(v resilience.Verdict) func(context.Context, error) resilience.Verdict {
@@ -171,7 +170,7 @@ func TestSettledHearsTheVerdictThatCounted(t *testing.T) {
 	}
 }
 
-// Rule 16: what Op.Settled hears of a call that ran out of CallTimeout.
+// Rule 16: Op.Settled is told that a call ran out of CallTimeout.
 func TestSettledHearsThatTheTimeRanOut(t *testing.T) {
 	r := newRig(t, resilience.Config{CallTimeout: time.Nanosecond})
 	var heard []resilience.Verdict
@@ -204,8 +203,7 @@ func TestSettledHearsNothingOfARefusalOrAPanic(t *testing.T) {
 // A Settled that panics takes nothing with it.
 func TestSettledMayPanic(t *testing.T) {
 	r := newRig(t, resilience.Config{})
-	r.Trip("drill")
-	r.at(time.Minute)
+	r.due()
 	op := resilience.Op[int]{Settled: func(resilience.Verdict) { panic("a bug") }}
 	assert.PanicsWithValue(t, "a bug", func() {
 		_, _ = resilience.CallOp(t.Context(), r.Breaker, op, func(context.Context) (int, error) { return 1, nil })

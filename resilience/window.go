@@ -35,10 +35,10 @@ type rateRule struct {
 	minCalls  int
 	failures  int64
 	slow      int64
-	threshold int64 // nanoseconds; 0 when slow calls do not matter
+	threshold int64 // nanoseconds; 0 if slow calls do not matter
 }
 
-// broken says whether one more call, just recorded, opens the breaker, and why.
+// broken is the reason to open after one more call was recorded, or nothing.
 func (r rateRule) broken(one, all counts) string {
 	switch {
 	case all.calls < r.minCalls:
@@ -61,7 +61,7 @@ func newRateRule(minCalls int, failureRate float64, slow trip.SlowCall) rateRule
 	return rateRule{minCalls: minCalls, failures: ppm(failureRate), slow: ppm(slow.Rate), threshold: int64(slow.Threshold)}
 }
 
-// newWindow is the memory of a normal rule, nil for one that has none.
+// newWindow is the memory of a normal rule, nil if the rule needs none.
 func newWindow(rule trip.Rule) window {
 	switch w := rule.(type) {
 	case trip.CountWindow:
@@ -76,8 +76,8 @@ func newWindow(rule trip.Rule) window {
 	return nil
 }
 
-// normalRule fills in the defaults and says what is wrong with the rest. A
-// pointer to a rule, which the interface lets through, is a mistake.
+// normalRule fills in the defaults and reports what is out of bounds, such as a
+// pointer to a rule, which the interface lets through.
 func normalRule(rule trip.Rule) (trip.Rule, error) {
 	switch w := rule.(type) {
 	case trip.Consecutive:
@@ -173,7 +173,7 @@ func (w *timeWindow) record(one counts, now int64) {
 	w.sum.add(one, +1)
 }
 
-// slide makes n the newest bucket and empties those that fell out.
+// slide makes n the newest bucket and empties those that left the window.
 func (w *timeWindow) slide(n int64) {
 	if n-w.head >= int64(len(w.buckets)) {
 		clear(w.buckets)

@@ -1,17 +1,18 @@
-// Package fallback answers for an upstream that is away: with the last good
-// value of a key, or with a default, and always says so.
+// Package fallback answers for an upstream that is unavailable, with the last
+// good value of a key or with a default, and always says so.
 //
 //	rates, err := fallback.New(fallback.Config[Rate]{MaxAge: time.Hour})
 //	a, err := rates.Call(ctx, breaker, "EUR", fetch)
 //	if a.Source != fallback.Live { … tell the reader how old a.Value is … }
 //
-// It steps in when the breaker refused the call and when the call was a
-// counted failure, and never else: a caller's cancellation, a bad request, a
-// throttled or denied call keep their own error. With neither a value nor a
-// default the caller gets the error.
+// It answers only if the breaker refused the call or counted it towards opening
+// (resilience.Verdict.Failed). A caller's cancellation, a bad request, a 429 and
+// a denied call keep their own error. With neither a value nor a default the
+// caller gets the error.
 package fallback
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -54,18 +55,19 @@ type Answer[T any] struct {
 	Source Source
 	Stale  bool          // true for every answer from the cache
 	Age    time.Duration // since the upstream gave the value; 0 unless Stale
-	Cause  error         // why the answer is not live; nil when it is
+	Cause  error         // why the answer is not live; nil if it is
 }
 
 // Config is the policy of a Store. Its zero value keeps 1024 keys for an hour
 // and has no default.
 type Config[T any] struct {
-	// MaxKeys bounds the cache; the key used longest ago makes room. Default 1024.
+	// MaxKeys bounds the cache; the key used longest ago makes room. Default
+	// 1024.
 	MaxKeys int
 	// MaxAge is how old a cached answer may be. Default 1 h.
 	MaxAge time.Duration
-	// Default, when set, answers for keys that the cache has nothing for. It
-	// returns false where it has no answer either.
+	// Default, when set, answers for keys that are not in the cache. It returns
+	// false if it has no answer either.
 	Default func(key string) (T, bool)
 	// Clock dates the answers. Default: the system's.
 	Clock interface{ Now() time.Time }
@@ -74,14 +76,14 @@ type Config[T any] struct {
 	Logger *slog.Logger
 }
 
-// Counts is how often a Store stepped in.
+// Counts is how often a Store was asked to answer.
 type Counts struct {
 	Cache, Default uint64 // answers given
-	None           uint64 // errors that there was no answer for
+	None           uint64 // errors without an answer
 }
 
-// Store keeps the last good value of each key. It is safe for concurrent use;
-// the values are handed out as they are, so treat them as read-only.
+// Store keeps the last good value of each key. It is safe for concurrent use.
+// Values are returned as they are, not copied, so treat them as read-only.
 type Store[T any] struct {
 	cfg Config[T]
 
@@ -102,12 +104,8 @@ func New[T any](cfg Config[T]) (*Store[T], error) {
 	if cfg.MaxKeys < 0 || cfg.MaxAge < 0 {
 		return nil, fmt.Errorf("fallback: MaxKeys %d and MaxAge %v must not be negative", cfg.MaxKeys, cfg.MaxAge)
 	}
-	if cfg.MaxKeys == 0 {
-		cfg.MaxKeys = 1024
-	}
-	if cfg.MaxAge == 0 {
-		cfg.MaxAge = time.Hour
-	}
+	cfg.MaxKeys = cmp.Or(cfg.MaxKeys, 1024)
+	cfg.MaxAge = cmp.Or(cfg.MaxAge, time.Hour)
 	if cfg.Clock == nil {
 		cfg.Clock = systemClock{}
 	}
@@ -118,14 +116,18 @@ type systemClock struct{}
 
 func (systemClock) Now() time.Time { return time.Now() } //nolint:forbidigo // the edge
 
-// Call runs fn under b as resilience.Call does, keeps its value for key, and
-// answers for it where it failed or was refused.
-func (s *Store[T]) Call(ctx context.Context, b *resilience.Breaker, key string, fn func(context.Context) (T, error)) (Answer[T], error) {
+// Call runs fn under b as resilience.Call does and keeps its value for key. If
+// fn failed or was refused, the store answers.
+func (s *Store[T]) Call(
+	ctx context.Context, b *resilience.Breaker, key string, fn func(context.Context) (T, error),
+) (Answer[T], error) {
 	return s.CallOp(ctx, b, resilience.Op[T]{}, key, fn)
 }
 
 // CallOp is Call with the classifier and the validator of an operation.
-func (s *Store[T]) CallOp(ctx context.Context, b *resilience.Breaker, op resilience.Op[T], key string, fn func(context.Context) (T, error)) (Answer[T], error) {
+func (s *Store[T]) CallOp(
+	ctx context.Context, b *resilience.Breaker, op resilience.Op[T], key string, fn func(context.Context) (T, error),
+) (Answer[T], error) {
 	failed, told := false, op.Settled
 	op.Settled = func(v resilience.Verdict) {
 		failed = v.Failed()
@@ -144,8 +146,8 @@ func (s *Store[T]) CallOp(ctx context.Context, b *resilience.Breaker, op resilie
 	return s.answer(b.Name(), key, err)
 }
 
-// refusedBy tells a refusal by b from one that the function brought back from
-// another breaker.
+// refusedBy reports whether err is a refusal by b, and not one that the function
+// returned from another breaker.
 func refusedBy(b *resilience.Breaker, err error) bool {
 	var open *resilience.OpenError
 	var denied *resilience.DeniedError
@@ -213,14 +215,11 @@ func (s *Store[T]) answer(upstream, key string, cause error) (Answer[T], error) 
 
 func (s *Store[T]) note(upstream string, from Source, age time.Duration, cause error) {
 	s.count(from)
-	logger := s.cfg.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	logger.Warn("answered from a fallback", "upstream", upstream, "source", from.String(), "age", age, "cause", cause)
+	cmp.Or(s.cfg.Logger, slog.Default()).Warn("answered from a fallback",
+		"upstream", upstream, "source", from.String(), "age", age, "cause", cause)
 }
 
-// count counts an answer; Live stands for none.
+// count counts an answer; Live stands for an error without an answer.
 func (s *Store[T]) count(from Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +233,7 @@ func (s *Store[T]) count(from Source) {
 	}
 }
 
-// Counts is how often the store stepped in so far.
+// Counts returns how often the store was asked to answer so far.
 func (s *Store[T]) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,7 +59,9 @@ func TestRule33CacheAnswersAndSaysSo(t *testing.T) {
 	r.clock.Advance(10 * time.Minute)
 	a, err = r.ask("EUR", "", errDown)
 	require.NoError(t, err)
-	assert.Equal(t, fallback.Answer[string]{Value: "1.08", Source: fallback.Cache, Stale: true, Age: 10 * time.Minute, Cause: errDown}, a)
+	assert.Equal(t, fallback.Answer[string]{
+		Value: "1.08", Source: fallback.Cache, Stale: true, Age: 10 * time.Minute, Cause: errDown,
+	}, a)
 	a, err = r.ask("EUR", "never called", nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, a.Cause, resilience.ErrOpen)
@@ -75,7 +77,8 @@ func TestRule33CacheAnswersAndSaysSo(t *testing.T) {
 
 // Rule 33: a default, where it has one.
 func TestRule33Default(t *testing.T) {
-	r := newRig(t, fallback.Config[string]{Default: func(key string) (string, bool) { return "1.00", key == "EUR" }}, resilience.Config{})
+	euro := func(key string) (string, bool) { return "1.00", key == "EUR" }
+	r := newRig(t, fallback.Config[string]{Default: euro}, resilience.Config{})
 	a, err := r.ask("EUR", "", errDown)
 	require.NoError(t, err)
 	assert.Equal(t, fallback.Answer[string]{Value: "1.00", Source: fallback.Default, Cause: errDown}, a)
@@ -86,7 +89,9 @@ func TestRule33Default(t *testing.T) {
 
 // Rule 33: on refusal or failure only.
 func TestRule33OtherOutcomesKeepTheirError(t *testing.T) {
-	for _, outcome := range []resilience.Outcome{resilience.Success, resilience.Ignored, resilience.Throttled, resilience.Denied} {
+	for _, outcome := range []resilience.Outcome{
+		resilience.Success, resilience.Ignored, resilience.Throttled, resilience.Denied,
+	} {
 		r := newRig(t, fallback.Config[string]{}, resilience.Config{})
 		_, _ = r.ask("EUR", "1.08", nil)
 		op := resilience.Op[string]{Classify: func(context.Context, error) resilience.Verdict {
@@ -103,6 +108,23 @@ func TestRule33OtherOutcomesKeepTheirError(t *testing.T) {
 	_, err := r.s.Call(ctx, r.b, "EUR", func(context.Context) (string, error) { return "", nil })
 	require.Equal(t, context.Canceled, err, "a context that is done gets its own error")
 	assert.Zero(t, r.s.Counts())
+}
+
+// Rules 17 and 33: an upstream that serves nobody has failed.
+func TestRule33UnavailableUpstream(t *testing.T) {
+	r := newRig(t, fallback.Config[string]{}, resilience.Config{})
+	_, _ = r.ask("EUR", "1.08", nil)
+	var told []resilience.Verdict
+	unavailable := resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: time.Second, Unavailable: true}
+	op := resilience.Op[string]{
+		Classify: func(context.Context, error) resilience.Verdict { return unavailable },
+		Settled:  func(v resilience.Verdict) { told = append(told, v) },
+	}
+	a, err := r.s.CallOp(t.Context(), r.b, op, "EUR", func(context.Context) (string, error) { return "", errDown })
+	require.NoError(t, err)
+	assert.Equal(t, "1.08", a.Value)
+	assert.Same(t, errDown, a.Cause)
+	assert.Equal(t, []resilience.Verdict{unavailable}, told, "the caller hears it too")
 }
 
 // Rule 33: a refusal that the function brought back from another breaker is
@@ -174,7 +196,8 @@ func TestRule33EachUseIsLogged(t *testing.T) {
 	_, _ = r.ask("tenant-7", "1.08", nil)
 	r.clock.Advance(time.Second)
 	_, _ = r.ask("tenant-7", "", errDown)
-	assert.Contains(t, log.String(), `level=WARN msg="answered from a fallback" upstream=rates source=cache age=1s cause="upstream is down"`)
+	assert.Contains(t, log.String(),
+		`level=WARN msg="answered from a fallback" upstream=rates source=cache age=1s cause="upstream is down"`)
 	assert.NotContains(t, log.String(), "tenant-7")
 }
 
@@ -194,14 +217,17 @@ func TestDefaultsAndBadConfig(t *testing.T) {
 		assert.Equal(t, 1, a.Value)
 	}
 	assert.Contains(t, log.String(), "source=cache")
-	assert.Equal(t, "live cache default Source(9)", fmt.Sprintf("%v %v %v %v", fallback.Live, fallback.Cache, fallback.Default, fallback.Source(9)))
+	assert.Equal(t, "[live cache default Source(9)]",
+		fmt.Sprint([]fallback.Source{fallback.Live, fallback.Cache, fallback.Default, 9}))
 }
 
 // Rule 33, end to end: 500s → open → stale answers → recovery → live.
 func TestRule33EndToEnd(t *testing.T) {
 	r := newRig(t, fallback.Config[string]{}, resilience.Config{})
 	seen := testutil.Record(t, r.b)
-	u := testutil.NewUpstream(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "1.08") }))
+	u := testutil.NewUpstream(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "1.08")
+	}))
 	ask := func() fallback.Answer[string] {
 		a, err := r.s.Call(t.Context(), r.b, "EUR", func(ctx context.Context) (string, error) { return fetch(ctx, u.URL()) })
 		require.NoError(t, err)

@@ -10,7 +10,8 @@
 //
 //	limiter, err := inflight.New(resilience.LLM, 0)
 //	...
-//	v, err := inflight.Do(ctx, limiter, resilience.Op[T]{Name: "create_embeddings"}, fn)
+//	op := resilience.Op[T]{Name: "create_embeddings"}
+//	v, err := inflight.Do(ctx, limiter, op, fn)
 //
 // # What it costs
 //
@@ -24,7 +25,7 @@
 // that chats, or a store that reads and no longer writes: an operation that
 // fails FailMax times in a row trips the breaker, however well the others are
 // answered meanwhile. Names are meant to be few. A limiter remembers 128; for
-// more it forgets those with no call in flight, first the ones without failures.
+// more it forgets those with no call in flight, those without failures first.
 //
 // # Early trip
 //

@@ -166,7 +166,7 @@ func TestHealthyUpstreamSeesLimitCallsAtATime(t *testing.T) {
 	}
 }
 
-// Whoever came first goes first.
+// First come, first served.
 func TestWaitersEnterInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1, resilience.Config{})
@@ -280,7 +280,7 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-// A 429 is no failure of any lane.
+// A 429 is not a failure of any lane.
 func TestThrottledAndDeniedSayNothing(t *testing.T) {
 	for _, outcome := range []resilience.Outcome{resilience.Throttled, resilience.Denied, resilience.Ignored} {
 		synctest.Test(t, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestThrottledAndDeniedSayNothing(t *testing.T) {
 	}
 }
 
-// A panic gives the slot back and says nothing.
+// A panic returns the slot and does not count.
 func TestPanicSaysNothing(t *testing.T) {
 	r := newRig(t, 0, resilience.Config{})
 	for range 100 {
@@ -312,8 +312,8 @@ func TestPanicSaysNothing(t *testing.T) {
 	r.succeed("call")
 }
 
-// An open breaker is heard at once, whatever is in flight still, by one caller
-// after another.
+// An open breaker refuses at once, one caller after another, whatever is still
+// in flight.
 func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stop := range []func(*rig){
@@ -339,8 +339,7 @@ func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 	})
 }
 
-// At the reset time one call is in flight, and the others wait for what becomes
-// of it.
+// At the reset time one call is in flight, and the others wait for its outcome.
 func TestOthersWaitForTheProbe(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -455,7 +454,7 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A caller who leaves at the moment that a slot falls to it takes none along.
+// A caller that gives up just as it is admitted keeps no slot.
 func TestNoSlotIsLostToCancellation(t *testing.T) {
 	r := newRig(t, 1, resilience.Config{})
 	for range 200 {
@@ -537,7 +536,7 @@ func TestObserverMayEnter(t *testing.T) {
 	})
 }
 
-// The caller's own Settled hears what the limiter hears, after it.
+// The caller's own Settled is told what the limiter is told, after it.
 func TestDoTellsTheCaller(t *testing.T) {
 	r := newRig(t, 0, resilience.Config{FailMax: 1, Trip: trip.Consecutive{}})
 	var heard []resilience.Verdict

@@ -1,11 +1,11 @@
-// Package trip is the rules by which a closed breaker opens, for the field Trip
-// of resilience.Config.
+// Package trip has the rules that open a closed breaker, for the field Trip of
+// resilience.Config.
 package trip
 
 import "time"
 
-// Rule is Consecutive, a CountWindow or a TimeWindow, by value. No other package
-// can add one.
+// Rule is Consecutive, CountWindow or TimeWindow, by value. No other package
+// can add a rule.
 type Rule interface{ rule() }
 
 // Consecutive opens after FailMax counted failures with no success between
@@ -17,7 +17,7 @@ type Consecutive struct{}
 // completed calls in the window and failures/calls at FailureRate or above.
 type CountWindow struct {
 	Size        int     // calls; default 100, at most 1048576
-	MinCalls    int     // default 10, or Size where that is less
+	MinCalls    int     // default 10, or Size if that is less
 	FailureRate float64 // (0, 1]; default 0.5; kept in parts per million
 	Slow        SlowCall
 }
@@ -32,8 +32,8 @@ type TimeWindow struct {
 	Slow        SlowCall
 }
 
-// SlowCall lets calls that take Threshold or longer open a window too, on a
-// slow call that finds slow/calls at Rate or above. The zero value is off.
+// SlowCall lets slow calls open a window too: a call that takes Threshold or
+// longer opens it if slow/calls is at Rate or above. The zero value is off.
 type SlowCall struct {
 	Threshold time.Duration
 	Rate      float64 // (0, 1]; default 0.5; kept in parts per million
