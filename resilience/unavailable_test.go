@@ -134,6 +134,7 @@ func TestRule17UnavailableGoesWithThrottledAlone(t *testing.T) {
 // Op.Settled is told what the breaker counted: once, and after it has counted.
 func TestSettledHearsTheVerdictThatCounted(t *testing.T) {
 	unavailable := resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: time.Second, Unavailable: true}
+	failed := resilience.Verdict{Outcome: resilience.Failure}
 	says := func(v resilience.Verdict) func(context.Context, error) resilience.Verdict {
 		return func(context.Context, error) resilience.Verdict { return v }
 	}
@@ -144,14 +145,16 @@ func TestSettledHearsTheVerdictThatCounted(t *testing.T) {
 		want     resilience.Verdict
 		totals   string
 	}{
-		"success":     {want: resilience.Verdict{}, totals: "calls 1, successes 1"},
-		"failure":     {err: errDown, want: resilience.Verdict{Outcome: resilience.Failure}, totals: "calls 1, failures 1"},
-		"good error":  {err: errDown, classify: says(resilience.Verdict{}), totals: "calls 1, successes 1"},
-		"unavailable": {err: errDown, classify: says(unavailable), want: unavailable, totals: "calls 1, throttled 1"},
-		"garbage":     {validate: errDown, want: resilience.Verdict{Outcome: resilience.Failure}, totals: "calls 1, failures 1"},
+		"success":    {totals: "calls 1, successes 1"},
+		"failure":    {err: errDown, want: failed, totals: "calls 1, failures 1"},
+		"good error": {err: errDown, classify: says(resilience.Verdict{}), totals: "calls 1, successes 1"},
+		"unavailable": {
+			err: errDown, classify: says(unavailable), want: unavailable, totals: "calls 1, throttled 1",
+		},
+		"garbage": {validate: errDown, want: failed, totals: "calls 1, failures 1"},
 		"unknown outcome": {
 			err: errDown, classify: says(resilience.Verdict{Outcome: 9, RetryAfter: -1, Unavailable: true}),
-			want: resilience.Verdict{Outcome: resilience.Failure}, totals: "calls 1, failures 1",
+			want: failed, totals: "calls 1, failures 1",
 		},
 	} {
 		r := newRig(t, resilience.Config{})
