@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -22,7 +23,10 @@ func untraced(b *testing.B) {
 	b.Cleanup(func() { otel.SetTracerProvider(before) })
 }
 
-type instant struct{ text string }
+type instant struct {
+	objectstore.Reader
+	text string
+}
 
 func (i instant) HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
 	return &s3.HeadObjectOutput{ETag: aws.String(`"e"`)}, nil
@@ -61,7 +65,7 @@ func BenchmarkRefused(b *testing.B) {
 func BenchmarkBody(b *testing.B) {
 	untraced(b)
 	g, _ := breaker(b, resilience.Config{})
-	client, in := instant{strings.Repeat("x", 1<<20)}, get("key")
+	client, in := instant{text: strings.Repeat("x", 1<<20)}, get("key")
 	buf := make([]byte, 4<<10)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(client.text)))

@@ -38,7 +38,7 @@ const spoolMemory = 1 << 20
 //
 // For an idempotent create set IfNoneMatch to "*": an object that is there
 // already is a PreconditionFailed.
-func (g Guard) PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (g Guard) PutObject(ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	const op = "PutObject"
 	if err := checkMetadata(op, in.Metadata); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (g Guard) PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObj
 	})
 }
 
-func putChecked(ctx context.Context, h *door.Handle, client PutObjectAPI, in *s3.PutObjectInput, body io.Reader, optFns []func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func putChecked(ctx context.Context, h *door.Handle, client Writer, in *s3.PutObjectInput, body io.Reader, optFns []func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	copied := *in // the caller's input stays as it is
 	var sent *sentBody
 	if rs, ok := body.(io.ReadSeeker); ok {
@@ -93,7 +93,7 @@ func putChecked(ctx context.Context, h *door.Handle, client PutObjectAPI, in *s3
 }
 
 // PutObject is [Guard.PutObject] through [resilience.S3].
-func PutObject(ctx context.Context, client PutObjectAPI, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func PutObject(ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	return Guard{}.PutObject(ctx, client, in, optFns...)
 }
 
@@ -252,7 +252,7 @@ func md5Of(etag *string) (string, bool) {
 // nothing. A body that ends before its ContentLength ends with a
 // *ContractError. Where the caller's context is cancelled the slot comes back
 // even if nobody closes the body.
-func (g Guard) GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func (g Guard) GetObject(ctx context.Context, client Reader, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
 	return open(ctx, g, t, func(h *door.Handle) (*s3.GetObjectOutput, error) {
 		out, err := openObject(h.Context(), client, in, once(optFns))
@@ -265,7 +265,7 @@ func (g Guard) GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObj
 }
 
 // openObject gets an object whose answer names its ETag.
-func openObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns []func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func openObject(ctx context.Context, client Reader, in *s3.GetObjectInput, optFns []func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	out, err := client.GetObject(ctx, in, optFns...)
 	if err != nil {
 		return out, err
@@ -278,7 +278,7 @@ func openObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput,
 }
 
 // GetObject is [Guard.GetObject] through [resilience.S3].
-func GetObject(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func GetObject(ctx context.Context, client Reader, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	return Guard{}.GetObject(ctx, client, in, optFns...)
 }
 

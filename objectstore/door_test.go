@@ -384,7 +384,7 @@ func TestHangingProbeLosesItsLease(t *testing.T) {
 
 func TestPanicGivesTheSlotBack(t *testing.T) {
 	g, b, _ := probing(t)
-	assert.PanicsWithValue(t, "a bug", func() { _, _ = g.HeadBucket(t.Context(), leaving{panics}, &s3.HeadBucketInput{}) })
+	assert.PanicsWithValue(t, "a bug", func() { _, _ = g.HeadBucket(t.Context(), leaving{leave: panics}, &s3.HeadBucketInput{}) })
 	assert.True(t, b.Ready())
 	assert.Equal(t, resilience.HalfOpen, b.State())
 }
@@ -392,7 +392,10 @@ func TestPanicGivesTheSlotBack(t *testing.T) {
 func panics() { panic("a bug") }
 
 // leaving is a client, and its answer's body, that leave by leave.
-type leaving struct{ leave func() }
+type leaving struct {
+	objectstore.Reader
+	leave func()
+}
 
 func (c leaving) HeadBucket(context.Context, *s3.HeadBucketInput, ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
 	c.leave()
@@ -421,13 +424,15 @@ func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": panics, "goexit": runtime.Goexit} {
 		g, b, _ := probing(t)
 		ctx := t.Context()
-		outside(func() { _, _ = g.HeadBucket(ctx, leaving{leave}, &s3.HeadBucketInput{}) })
+		outside(func() { _, _ = g.HeadBucket(ctx, leaving{leave: leave}, &s3.HeadBucketInput{}) })
 		outside(func() {
-			out, _ := g.GetObject(ctx, leaving{leave}, get("key"))
+			out, _ := g.GetObject(ctx, leaving{leave: leave}, get("key"))
 			defer out.Body.Close()
 			_, _ = out.Body.Read(nil)
 		})
-		outside(func() { _, _ = g.DownloadFile(ctx, leaving{leave}, get("key"), filepath.Join(t.TempDir(), "file")) })
+		outside(func() {
+			_, _ = g.DownloadFile(ctx, leaving{leave: leave}, get("key"), filepath.Join(t.TempDir(), "file"))
+		})
 		s := b.Snapshot()
 		assert.Equal(t, [3]uint64{3, 3, 0}, [3]uint64{s.Calls, s.Panics, s.Ignored}, name)
 		assert.True(t, b.Ready(), name)
@@ -462,7 +467,7 @@ func TestContextThatEndsDuringAGoodReadGivesTheSlotBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	context.AfterFunc(ctx, func() { close(ended) })
-	out, err := g.GetObject(ctx, leaving{func() { cancel(); <-ended }}, get("key"))
+	out, err := g.GetObject(ctx, leaving{leave: func() { cancel(); <-ended }}, get("key"))
 	require.NoError(t, err)
 	_, err = out.Body.Read(nil)
 	require.NoError(t, err)

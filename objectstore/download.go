@@ -44,7 +44,7 @@ type DownloadFileOutput struct {
 // A try that fails leaves what it got. The next one asks for the rest, if the
 // object is still the same, and starts over if it is not. Two downloads to one
 // path do not disturb each other. in.Range and in.PartNumber must be nil.
-func (g Guard) DownloadFile(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
+func (g Guard) DownloadFile(ctx context.Context, client Reader, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
 	if in.Range != nil || in.PartNumber != nil {
 		return nil, &InputError{"DownloadFile", "a file is downloaded whole: leave Range and PartNumber out"}
 	}
@@ -63,13 +63,13 @@ func (g Guard) DownloadFile(ctx context.Context, client GetObjectAPI, in *s3.Get
 }
 
 // DownloadFile is [Guard.DownloadFile] through [resilience.S3].
-func DownloadFile(ctx context.Context, client GetObjectAPI, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
+func DownloadFile(ctx context.Context, client Reader, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
 	return Guard{}.DownloadFile(ctx, client, in, path, optFns...)
 }
 
 type download struct {
 	guard  Guard
-	client GetObjectAPI
+	client Reader
 	in     *s3.GetObjectInput
 	path   string
 	optFns []func(*s3.Options)

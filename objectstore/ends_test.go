@@ -205,7 +205,7 @@ func TestBodyForABreakerThatWasNotReadyIsCopied(t *testing.T) {
 		clock.once = new(sync.Once)
 		in := put("key", "")
 		in.Body, in.ContentLength = row.body, row.length
-		seen := &watching{PutObjectAPI: store}
+		seen := &watching{Writer: store}
 		_, err := g.PutObject(t.Context(), seen, in)
 		require.NotErrorIs(t, err, resilience.ErrOpen)
 		if seen.body == nil {
@@ -219,17 +219,17 @@ func TestBodyForABreakerThatWasNotReadyIsCopied(t *testing.T) {
 
 // watching keeps the body that it is given.
 type watching struct {
-	objectstore.PutObjectAPI
+	objectstore.Writer
 	body io.Reader
 }
 
 func (w *watching) PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	w.body = in.Body
-	return w.PutObjectAPI.PutObject(ctx, in, optFns...)
+	return w.Writer.PutObject(ctx, in, optFns...)
 }
 
 // impatient answers well when it has seen some of a body.
-type impatient struct{}
+type impatient struct{ objectstore.Writer }
 
 func (impatient) PutObject(_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	for {

@@ -40,7 +40,7 @@ func openStore(t testing.TB) *filestore.Store {
 	return s
 }
 
-func keep(t testing.TB, store objectstore.PutObjectAPI, key, body string, metadata map[string]string) {
+func keep(t testing.TB, store objectstore.Writer, key, body string, metadata map[string]string) {
 	t.Helper()
 	in := put(key, body)
 	in.Metadata = metadata
@@ -62,14 +62,14 @@ func folder(t testing.TB, dir string) (names []string) {
 // breaking is a store whose bodies break off after so many bytes, and that
 // notes the ranges it was asked for.
 type breaking struct {
-	objectstore.GetObjectAPI
+	objectstore.Reader
 	after  int64
 	ranges []string
 }
 
 func (b *breaking) GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	b.ranges = append(b.ranges, aws.ToString(in.Range))
-	out, err := b.GetObjectAPI.GetObject(ctx, in, optFns...)
+	out, err := b.Reader.GetObject(ctx, in, optFns...)
 	if err == nil && b.after >= 0 {
 		out.Body = &breakingBody{out.Body, b.after}
 	}
@@ -168,7 +168,7 @@ func TestChecksumMismatchIsDetected(t *testing.T) {
 	keep(t, store, "short", "text", nil)
 	for _, row := range []struct {
 		key     string
-		client  objectstore.GetObjectAPI
+		client  objectstore.Reader
 		problem string
 	}{
 		{"hash", store, "SHA-256"},
@@ -186,12 +186,12 @@ func TestChecksumMismatchIsDetected(t *testing.T) {
 }
 
 type lying struct {
-	objectstore.GetObjectAPI
+	objectstore.Reader
 	change func(*s3.GetObjectOutput)
 }
 
 func (l lying) GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	out, err := l.GetObjectAPI.GetObject(ctx, in, optFns...)
+	out, err := l.Reader.GetObject(ctx, in, optFns...)
 	if err == nil {
 		l.change(out)
 	}
@@ -356,8 +356,8 @@ func peakHeap(fn func()) uint64 {
 }
 
 func testLargeFile(t *testing.T, client interface {
-	objectstore.UploadFileAPI
-	objectstore.GetObjectAPI
+	objectstore.Reader
+	objectstore.Uploader
 }, bucket string,
 ) {
 	const size = 200 << 20

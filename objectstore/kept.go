@@ -38,7 +38,9 @@ type written struct {
 // Where the caller may not ask or the store has no answer, nothing is learnt and
 // the write stands.
 func (w written) kept(ctx context.Context, client any, in s3.HeadObjectInput, optFns []func(*s3.Options)) error {
-	api, ok := client.(HeadObjectAPI)
+	api, ok := client.(interface {
+		HeadObject(ctx context.Context, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
+	})
 	if !ok || w.size == 0 || !mayBeFolder(w.key) {
 		return nil
 	}

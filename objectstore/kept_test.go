@@ -263,7 +263,7 @@ func TestQuestionIsForTheObjectThatWasWritten(t *testing.T) {
 }
 
 // writeOnly is a client that has no HeadObject.
-type writeOnly struct{}
+type writeOnly struct{ objectstore.Writer }
 
 func (writeOnly) PutObject(_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	_, err := io.Copy(io.Discard, in.Body)

@@ -54,49 +54,21 @@ import (
 	"github.com/penstock-go/penstock/resilience/inflight"
 )
 
-// PutObjectAPI is the part of *s3.Client that PutObject needs.
-type PutObjectAPI interface {
-	PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error)
-}
-
-// HeadObjectAPI is the part of *s3.Client that HeadObject needs.
-type HeadObjectAPI interface {
+// Reader asks what a store has. *s3.Client fits.
+type Reader interface {
+	HeadBucket(ctx context.Context, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error)
 	HeadObject(ctx context.Context, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
-}
-
-// GetObjectAPI is the part of *s3.Client that GetObject and DownloadFile need.
-type GetObjectAPI interface {
 	GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error)
-}
-
-// DeleteObjectAPI is the part of *s3.Client that DeleteObject needs.
-type DeleteObjectAPI interface {
-	DeleteObject(ctx context.Context, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
-}
-
-// DeleteObjectsAPI is the part of *s3.Client that DeleteObjects needs.
-type DeleteObjectsAPI interface {
-	DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error)
-}
-
-// ListObjectsV2API is the part of *s3.Client that ListObjectsV2 needs.
-type ListObjectsV2API interface {
 	ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
 }
 
-// CopyObjectAPI is the part of *s3.Client that CopyObject needs.
-type CopyObjectAPI interface {
-	CopyObject(ctx context.Context, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error)
-}
-
-// HeadBucketAPI is the part of *s3.Client that HeadBucket needs.
-type HeadBucketAPI interface {
-	HeadBucket(ctx context.Context, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error)
-}
-
-// CreateBucketAPI is the part of *s3.Client that CreateBucket needs.
-type CreateBucketAPI interface {
+// Writer changes what a store has. *s3.Client fits.
+type Writer interface {
 	CreateBucket(ctx context.Context, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error)
+	PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error)
+	CopyObject(ctx context.Context, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error)
+	DeleteObject(ctx context.Context, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
+	DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error)
 }
 
 // Guard is the door over a breaker of your own: one for each bucket owner,
@@ -195,24 +167,24 @@ func noReport(in *s3.DeleteObjectsInput) func(*s3.DeleteObjectsOutput) string {
 // HeadObject is HeadObject of the S3 client. A missing key is *types.NotFound.
 // A 403 may mean a missing key too, where listing is not allowed, and counts
 // as nothing.
-func (g Guard) HeadObject(ctx context.Context, client HeadObjectAPI, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+func (g Guard) HeadObject(ctx context.Context, client Reader, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
 	return checked(ctx, g, target{"HeadObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.HeadObject, func(out *s3.HeadObjectOutput) string { return noETag(out.ETag) })
 }
 
 // DeleteObject is DeleteObject of the S3 client.
-func (g Guard) DeleteObject(ctx context.Context, client DeleteObjectAPI, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
+func (g Guard) DeleteObject(ctx context.Context, client Writer, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
 	return simple(ctx, g, target{"DeleteObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.DeleteObject)
 }
 
 // DeleteObjects is DeleteObjects of the S3 client: up to 1,000 keys. Look at
 // the output's Errors: keys that could not be deleted are there, not in err.
 // With Quiet, an answer that is none of S3 cannot be told from success.
-func (g Guard) DeleteObjects(ctx context.Context, client DeleteObjectsAPI, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
+func (g Guard) DeleteObjects(ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
 	return checked(ctx, g, target{op: "DeleteObjects", bucket: aws.ToString(in.Bucket)}, in, optFns, client.DeleteObjects, noReport(in))
 }
 
 // ListObjectsV2 is ListObjectsV2 of the S3 client: one page of up to 1,000 keys.
-func (g Guard) ListObjectsV2(ctx context.Context, client ListObjectsV2API, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+func (g Guard) ListObjectsV2(ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
 	return checked(ctx, g, target{op: "ListObjectsV2", bucket: aws.ToString(in.Bucket)}, in, optFns, client.ListObjectsV2, noList)
 }
 
@@ -220,7 +192,7 @@ func (g Guard) ListObjectsV2(ctx context.Context, client ListObjectsV2API, in *s
 // percent-encoded. S3 may say 200 and send an error in the body; the SDK makes
 // an error of it and it counts by its code. A key that ends in a slash is looked
 // at as by PutObject: an object that has lost its bytes is a *ContractError.
-func (g Guard) CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+func (g Guard) CopyObject(ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
 	if err := checkMetadata("CopyObject", in.Metadata); err != nil {
 		return nil, err
 	}
@@ -230,7 +202,7 @@ func (g Guard) CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.Copy
 	})
 }
 
-func copyChecked(ctx context.Context, client CopyObjectAPI, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+func copyChecked(ctx context.Context, client Writer, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options)) (*s3.CopyObjectOutput, error) {
 	out, err := client.CopyObject(ctx, in, optFns...)
 	if err == nil {
 		err = t.broken(noCopy(out))
@@ -246,46 +218,46 @@ func copyChecked(ctx context.Context, client CopyObjectAPI, t target, in *s3.Cop
 
 // HeadBucket is HeadBucket of the S3 client. Ask it before the first put: some
 // stores create a missing bucket on a put.
-func (g Guard) HeadBucket(ctx context.Context, client HeadBucketAPI, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
+func (g Guard) HeadBucket(ctx context.Context, client Reader, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
 	return simple(ctx, g, target{op: "HeadBucket", bucket: aws.ToString(in.Bucket)}, in, optFns, client.HeadBucket)
 }
 
 // CreateBucket is CreateBucket of the S3 client.
-func (g Guard) CreateBucket(ctx context.Context, client CreateBucketAPI, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
+func (g Guard) CreateBucket(ctx context.Context, client Writer, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
 	return simple(ctx, g, target{op: "CreateBucket", bucket: aws.ToString(in.Bucket)}, in, optFns, client.CreateBucket)
 }
 
 // HeadObject is [Guard.HeadObject] through [resilience.S3].
-func HeadObject(ctx context.Context, client HeadObjectAPI, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+func HeadObject(ctx context.Context, client Reader, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
 	return Guard{}.HeadObject(ctx, client, in, optFns...)
 }
 
 // DeleteObject is [Guard.DeleteObject] through [resilience.S3].
-func DeleteObject(ctx context.Context, client DeleteObjectAPI, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
+func DeleteObject(ctx context.Context, client Writer, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
 	return Guard{}.DeleteObject(ctx, client, in, optFns...)
 }
 
 // DeleteObjects is [Guard.DeleteObjects] through [resilience.S3].
-func DeleteObjects(ctx context.Context, client DeleteObjectsAPI, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
+func DeleteObjects(ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
 	return Guard{}.DeleteObjects(ctx, client, in, optFns...)
 }
 
 // ListObjectsV2 is [Guard.ListObjectsV2] through [resilience.S3].
-func ListObjectsV2(ctx context.Context, client ListObjectsV2API, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+func ListObjectsV2(ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
 	return Guard{}.ListObjectsV2(ctx, client, in, optFns...)
 }
 
 // CopyObject is [Guard.CopyObject] through [resilience.S3].
-func CopyObject(ctx context.Context, client CopyObjectAPI, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+func CopyObject(ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
 	return Guard{}.CopyObject(ctx, client, in, optFns...)
 }
 
 // HeadBucket is [Guard.HeadBucket] through [resilience.S3].
-func HeadBucket(ctx context.Context, client HeadBucketAPI, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
+func HeadBucket(ctx context.Context, client Reader, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
 	return Guard{}.HeadBucket(ctx, client, in, optFns...)
 }
 
 // CreateBucket is [Guard.CreateBucket] through [resilience.S3].
-func CreateBucket(ctx context.Context, client CreateBucketAPI, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
+func CreateBucket(ctx context.Context, client Writer, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
 	return Guard{}.CreateBucket(ctx, client, in, optFns...)
 }

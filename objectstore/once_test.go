@@ -20,7 +20,10 @@ import (
 )
 
 // failing is a client whose calls fail with err, a GetObject in its body.
-type failing struct{ err error }
+type failing struct {
+	Reader
+	err error
+}
 
 func (f failing) HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
 	return nil, f.err
@@ -40,10 +43,10 @@ func TestAnswerIsReadOnce(t *testing.T) {
 		require.Positive(t, once)
 
 		g := Guard{Breaker: testutil.NewBreaker(t, "once", resilience.Config{})}
-		_, got := g.HeadObject(t.Context(), failing{err}, &s3.HeadObjectInput{})
+		_, got := g.HeadObject(t.Context(), failing{err: err}, &s3.HeadObjectInput{})
 		require.Equal(t, err, got)
 		assert.Equal(t, 2*once, looks(), "a call, %d", status)
-		out, got := g.GetObject(t.Context(), failing{err}, &s3.GetObjectInput{})
+		out, got := g.GetObject(t.Context(), failing{err: err}, &s3.GetObjectInput{})
 		require.NoError(t, got)
 		_, got = out.Body.Read(make([]byte, 1))
 		require.Equal(t, err, got)

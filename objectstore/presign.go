@@ -7,8 +7,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// PresignAPI is the part of *s3.PresignClient that GeneratePresignedURL needs.
-type PresignAPI interface {
+// presigner is the part of *s3.PresignClient that GeneratePresignedURL needs.
+type presigner interface {
 	PresignGetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error)
 	PresignPutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error)
 }
@@ -24,7 +24,7 @@ type PresignInput struct {
 // is local: it takes no slot and counts as nothing. While the breaker is not
 // closed it is refused all the same, since the URL would lead to an upstream
 // that is unavailable.
-func (g Guard) GeneratePresignedURL(ctx context.Context, client PresignAPI, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
+func (g Guard) GeneratePresignedURL(ctx context.Context, client presigner, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
 	if err := g.through().Breaker.Check(ctx); err != nil {
 		return nil, err
 	}
@@ -38,6 +38,6 @@ func (g Guard) GeneratePresignedURL(ctx context.Context, client PresignAPI, in P
 }
 
 // GeneratePresignedURL is [Guard.GeneratePresignedURL] through [resilience.S3].
-func GeneratePresignedURL(ctx context.Context, client PresignAPI, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
+func GeneratePresignedURL(ctx context.Context, client presigner, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
 	return Guard{}.GeneratePresignedURL(ctx, client, in, optFns...)
 }

@@ -69,7 +69,7 @@ func TestSettledIsToldOfABodyAtItsEnd(t *testing.T) {
 	}
 }
 
-type panicking struct{ objectstore.HeadObjectAPI }
+type panicking struct{ objectstore.Reader }
 
 func (panicking) HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
 	panic("client")

@@ -23,9 +23,9 @@ import (
 // on where the caller's context has ended.
 const abortTimeout = 30 * time.Second
 
-// UploadFileAPI is the part of *s3.Client that UploadFile needs.
-type UploadFileAPI interface {
-	PutObjectAPI
+// Uploader is a Writer that takes an object in parts as well. *s3.Client fits.
+type Uploader interface {
+	Writer
 	CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error)
 	UploadPart(ctx context.Context, in *s3.UploadPartInput, optFns ...func(*s3.Options)) (*s3.UploadPartOutput, error)
 	CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error)
@@ -42,7 +42,7 @@ type UploadFileAPI interface {
 // it. Each part's MD5 is compared with the store's answer, and a key that ends in
 // a slash is looked at as by PutObject. A file that changes while it is read does
 // not become an object.
-func (g Guard) UploadFile(ctx context.Context, client UploadFileAPI, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
+func (g Guard) UploadFile(ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
 	const op = "UploadFile"
 	if in.Body != nil {
 		return nil, &InputError{op, "leave Body out, the file is the body"}
@@ -62,7 +62,7 @@ func (g Guard) UploadFile(ctx context.Context, client UploadFileAPI, in *transfe
 }
 
 // UploadFile is [Guard.UploadFile] through [resilience.S3].
-func UploadFile(ctx context.Context, client UploadFileAPI, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
+func UploadFile(ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
 	return Guard{}.UploadFile(ctx, client, in, path, optFns...)
 }
 
@@ -70,7 +70,7 @@ func UploadFile(ctx context.Context, client UploadFileAPI, in *transfermanager.U
 type upload struct {
 	transfermanager.S3APIClient // nil: an upload calls none of the other methods
 
-	api         UploadFileAPI
+	api         Uploader
 	h           *door.Handle
 	bucket, key string
 	file        *os.File

@@ -65,11 +65,8 @@ import (
 // ObjectStore is what the pipeline needs of an object store: *s3.Client has
 // it, and so has the embedded filestore.
 type ObjectStore interface {
-	objectstore.HeadBucketAPI
-	objectstore.CreateBucketAPI
-	objectstore.PutObjectAPI
-	objectstore.ListObjectsV2API
-	objectstore.DeleteObjectsAPI
+	objectstore.Reader
+	objectstore.Writer
 }
 
 // Config says what a Pipeline is made of. Fields without a default are

@@ -360,7 +360,7 @@ const scanPage = 10_000
 func (v *verifier) scan() iter.Seq2[rows.Row, error] {
 	return func(yield func(rows.Row, error) bool) {
 		pages := v.pages
-		if store, ok := v.Vectors.(vectorstore.QueryIterable); ok {
+		if store, ok := v.Vectors.(vectorstore.Server); ok {
 			pages = func(take func(client.ResultSet) bool) error { return v.iterate(store, take) }
 		}
 		more := true
@@ -399,7 +399,7 @@ func (v *verifier) pages(take func(client.ResultSet) bool) error {
 	}
 }
 
-func (v *verifier) iterate(store vectorstore.QueryIterable, take func(client.ResultSet) bool) error {
+func (v *verifier) iterate(store vectorstore.Server, take func(client.ResultSet) bool) error {
 	return v.vectors.do(v.ctx, "query", func() error {
 		it, err := v.VectorGuard.QueryIterator(v.ctx, store, client.NewQueryIteratorOption(v.Collection).
 			WithOutputFields(scanFields...).WithBatchSize(scanPage).WithExpr(rows.Field.ID+` != ""`))

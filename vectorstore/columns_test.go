@@ -180,7 +180,10 @@ func rowsIn(col entity.Column) (n int) {
 }
 
 // accepting is a client of another make that takes everything.
-type accepting struct{ calls atomic.Int64 }
+type accepting struct {
+	client.Client
+	calls atomic.Int64
+}
 
 func (a *accepting) Upsert(_ context.Context, _, _ string, columns ...entity.Column) (entity.Column, error) {
 	a.calls.Add(1)
@@ -227,12 +230,7 @@ func TestColumnsAreCheckedBeforeTheyAreSent(t *testing.T) {
 	}
 }
 
-type writer interface {
-	vectorstore.Inserter
-	vectorstore.Upserter
-}
-
-func writes(t *testing.T, g vectorstore.Guard, c writer, coll string, columns []entity.Column) []error {
+func writes(t *testing.T, g vectorstore.Guard, c vectorstore.Writer, coll string, columns []entity.Column) []error {
 	_, inserted := g.Insert(t.Context(), c, coll, "", columns...)
 	_, upserted := g.Upsert(t.Context(), c, coll, "", columns...)
 	return []error{inserted, upserted}
@@ -451,7 +449,7 @@ type nilReranker struct{ params []*commonpb.KeyValuePair }
 func (r *nilReranker) GetParams() []*commonpb.KeyValuePair { return r.params }
 
 // answersNil is a client whose columns are nil pointers.
-type answersNil struct{}
+type answersNil struct{ vectorstore.Store }
 
 func (answersNil) Upsert(context.Context, string, string, ...entity.Column) (entity.Column, error) {
 	return (*entity.ColumnVarChar)(nil), nil
@@ -534,8 +532,8 @@ func (a *accepting) HybridSearch(context.Context, string, []string, int, []strin
 }
 
 type searcher interface {
-	vectorstore.Searcher
-	vectorstore.HybridSearcher
+	vectorstore.Reader
+	vectorstore.Server
 }
 
 func searches(t *testing.T, g vectorstore.Guard, c searcher, fieldName string, vectors []entity.Vector) []error {

@@ -460,7 +460,8 @@ func TestIterationThatRunsOutOfTimeIsAFailure(t *testing.T) {
 
 // leaving is a client that leaves by leave, and whose iterator panics.
 type leaving struct {
-	vectorstore.Collections
+	vectorstore.Admin
+	vectorstore.Server
 	leave func()
 }
 

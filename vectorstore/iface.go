@@ -7,41 +7,40 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 )
 
-// Upserter adds rows and replaces those whose key is there.
-type Upserter interface {
-	Upsert(ctx context.Context, collName, partitionName string, columns ...entity.Column) (entity.Column, error)
-}
-
-// Inserter adds rows.
-type Inserter interface {
-	Insert(ctx context.Context, collName, partitionName string, columns ...entity.Column) (entity.Column, error)
-}
-
-// Getter reads rows by key.
-type Getter interface {
+// Reader reads rows by key and by expression, and finds those whose vectors are
+// nearest.
+type Reader interface {
 	Get(ctx context.Context, collectionName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error)
-}
-
-// Querier reads rows by expression.
-type Querier interface {
 	Query(ctx context.Context, collectionName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error)
-}
-
-// QueryIterable reads rows by expression, a batch at a time.
-type QueryIterable interface {
-	QueryIterator(ctx context.Context, opt *client.QueryIteratorOption) (*client.QueryIterator, error)
-}
-
-// Searcher finds the rows whose vectors are nearest.
-type Searcher interface {
 	Search(ctx context.Context, collName string, partitions []string, expr string, outputFields []string, vectors []entity.Vector,
 		vectorField string, metricType entity.MetricType, topK int, sp entity.SearchParam, opts ...client.SearchQueryOptionFunc) ([]client.SearchResult, error)
 }
 
-// HybridSearcher searches several vector fields and ranks the results as one.
-type HybridSearcher interface {
-	HybridSearch(ctx context.Context, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
-		subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc) ([]client.SearchResult, error)
+// Writer adds, replaces and removes rows, and makes what was written durable.
+type Writer interface {
+	Upsert(ctx context.Context, collName, partitionName string, columns ...entity.Column) (entity.Column, error)
+	Insert(ctx context.Context, collName, partitionName string, columns ...entity.Column) (entity.Column, error)
+	Delete(ctx context.Context, collName, partitionName, expr string) error
+	DeleteByPks(ctx context.Context, collName, partitionName string, ids entity.Column) error
+	Flush(ctx context.Context, collName string, async bool, opts ...client.FlushOption) error
+}
+
+// Admin keeps collections and their indexes, and brings them into memory, which
+// searching needs.
+type Admin interface {
+	HasCollection(ctx context.Context, collName string) (bool, error)
+	ListCollections(ctx context.Context, opts ...client.ListCollectionOption) ([]*entity.Collection, error)
+	CreateCollection(ctx context.Context, schema *entity.Schema, shardsNum int32, opts ...client.CreateCollectionOption) error
+	DescribeCollection(ctx context.Context, collName string) (*entity.Collection, error)
+	DropCollection(ctx context.Context, collName string, opts ...client.DropCollectionOption) error
+
+	CreateIndex(ctx context.Context, collName, fieldName string, idx entity.Index, async bool, opts ...client.IndexOption) error
+	DescribeIndex(ctx context.Context, collName, fieldName string, opts ...client.IndexOption) ([]entity.Index, error)
+	DropIndex(ctx context.Context, collName, fieldName string, opts ...client.IndexOption) error
+
+	LoadCollection(ctx context.Context, collName string, async bool, opts ...client.LoadCollectionOption) error
+	ReleaseCollection(ctx context.Context, collName string, opts ...client.ReleaseCollectionOption) error
+	GetLoadState(ctx context.Context, collectionName string, partitionNames []string) (entity.LoadState, error)
 }
 
 // TextSearcher finds rows by the words of a question. The SDK has no such
@@ -52,60 +51,26 @@ type TextSearcher interface {
 	SearchText(ctx context.Context, collection, expr string, outputFields []string, question string, topK int) ([]client.SearchResult, error)
 }
 
-// Deleter removes rows by key or by expression.
-type Deleter interface {
-	Delete(ctx context.Context, collName, partitionName, expr string) error
-	DeleteByPks(ctx context.Context, collName, partitionName string, ids entity.Column) error
-}
+// Server is what Milvus offers beyond a Store: rows a batch at a time, searches
+// of several fields ranked as one, partitions, other names for collections, and
+// what the server says of itself.
+type Server interface {
+	QueryIterator(ctx context.Context, opt *client.QueryIteratorOption) (*client.QueryIterator, error)
+	HybridSearch(ctx context.Context, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
+		subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc) ([]client.SearchResult, error)
 
-// Flusher makes what was written durable.
-type Flusher interface {
-	Flush(ctx context.Context, collName string, async bool, opts ...client.FlushOption) error
-}
-
-// Collections keeps collections.
-type Collections interface {
-	HasCollection(ctx context.Context, collName string) (bool, error)
-	ListCollections(ctx context.Context, opts ...client.ListCollectionOption) ([]*entity.Collection, error)
-	CreateCollection(ctx context.Context, schema *entity.Schema, shardsNum int32, opts ...client.CreateCollectionOption) error
-	DescribeCollection(ctx context.Context, collName string) (*entity.Collection, error)
-	DropCollection(ctx context.Context, collName string, opts ...client.DropCollectionOption) error
-}
-
-// Indexes keeps the indexes of a collection.
-type Indexes interface {
-	CreateIndex(ctx context.Context, collName, fieldName string, idx entity.Index, async bool, opts ...client.IndexOption) error
-	DescribeIndex(ctx context.Context, collName, fieldName string, opts ...client.IndexOption) ([]entity.Index, error)
-	DropIndex(ctx context.Context, collName, fieldName string, opts ...client.IndexOption) error
-}
-
-// Loader brings collections into memory, which searching needs.
-type Loader interface {
-	LoadCollection(ctx context.Context, collName string, async bool, opts ...client.LoadCollectionOption) error
-	ReleaseCollection(ctx context.Context, collName string, opts ...client.ReleaseCollectionOption) error
-	GetLoadState(ctx context.Context, collectionName string, partitionNames []string) (entity.LoadState, error)
-}
-
-// Partitions keeps the partitions of a collection.
-type Partitions interface {
 	CreatePartition(ctx context.Context, collName, partitionName string, opts ...client.CreatePartitionOption) error
 	DropPartition(ctx context.Context, collName, partitionName string, opts ...client.DropPartitionOption) error
 	ShowPartitions(ctx context.Context, collName string) ([]*entity.Partition, error)
 	HasPartition(ctx context.Context, collName, partitionName string) (bool, error)
 	LoadPartitions(ctx context.Context, collName string, partitionNames []string, async bool, opts ...client.LoadPartitionsOption) error
 	ReleasePartitions(ctx context.Context, collName string, partitionNames []string, opts ...client.ReleasePartitionsOption) error
-}
 
-// Aliases gives collections other names.
-type Aliases interface {
 	RenameCollection(ctx context.Context, collName, newName string) error
 	CreateAlias(ctx context.Context, collName, alias string) error
 	DropAlias(ctx context.Context, alias string) error
 	AlterAlias(ctx context.Context, collName, alias string) error
-}
 
-// Prober tells whether the server is there and what it is.
-type Prober interface {
 	GetVersion(ctx context.Context) (string, error)
 	CheckHealth(ctx context.Context) (*entity.MilvusState, error)
 }
@@ -117,17 +82,14 @@ type Prober interface {
 // must return errors from which google.golang.org/grpc/status.Code reads the
 // kind of fault. Package vectorstoretest checks one.
 type Store interface {
-	Upserter
-	Inserter
-	Getter
-	Querier
-	Searcher
-	Deleter
-	Flusher
-	Collections
-	Indexes
-	Loader
+	Reader
+	Writer
+	Admin
 	Close() error
 }
 
-var _ Store = client.Client(nil)
+// The SDK's client fits both.
+var _ interface {
+	Store
+	Server
+} = client.Client(nil)

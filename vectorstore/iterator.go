@@ -25,12 +25,12 @@ type Iterator struct {
 // the first batch is fetched at once. Among the output fields must be the
 // primary key. The SDK reads with the collection's consistency. Close the
 // iterator; where ctx ends, the call's slot comes back even if nobody does.
-func QueryIterator(ctx context.Context, c QueryIterable, opt *client.QueryIteratorOption) (*Iterator, error) {
+func QueryIterator(ctx context.Context, c Server, opt *client.QueryIteratorOption) (*Iterator, error) {
 	return Guard{}.QueryIterator(ctx, c, opt)
 }
 
 // QueryIterator is the package's QueryIterator through the guard's breaker.
-func (g Guard) QueryIterator(ctx context.Context, c QueryIterable, opt *client.QueryIteratorOption) (*Iterator, error) {
+func (g Guard) QueryIterator(ctx context.Context, c Server, opt *client.QueryIteratorOption) (*Iterator, error) {
 	t := target{name: nameIterator, label: "query_iterator", client: c}
 	if opt == nil {
 		return nil, &ArgumentError{Op: t.name, Reason: "no option"}

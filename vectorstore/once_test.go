@@ -18,7 +18,7 @@ import (
 
 // failing is a client whose calls fail with err.
 type failing struct {
-	Prober
+	Server
 	err error
 }
 

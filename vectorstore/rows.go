@@ -10,36 +10,36 @@ import (
 // Upsert adds rows and replaces those whose key is there. It returns the keys.
 // Keys are compared within a call too: the same key twice is refused, since
 // servers disagree about which row stays.
-func Upsert(ctx context.Context, c Upserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
+func Upsert(ctx context.Context, c Writer, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
 	return Guard{}.Upsert(ctx, c, collName, partitionName, columns...)
 }
 
 // Upsert is the package's Upsert through the guard's breaker.
-func (g Guard) Upsert(ctx context.Context, c Upserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
+func (g Guard) Upsert(ctx context.Context, c Writer, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
 	return call(ctx, g, target{name: "Upsert", label: "upsert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
 		return c.Upsert(withColumns(ctx, columns), collName, partitionName, columns...)
 	})
 }
 
 // Insert adds rows and returns their keys.
-func Insert(ctx context.Context, c Inserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
+func Insert(ctx context.Context, c Writer, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
 	return Guard{}.Insert(ctx, c, collName, partitionName, columns...)
 }
 
 // Insert is the package's Insert through the guard's breaker.
-func (g Guard) Insert(ctx context.Context, c Inserter, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
+func (g Guard) Insert(ctx context.Context, c Writer, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
 	return call(ctx, g, target{name: "Insert", label: "insert", collection: collName, client: c, invalid: checkColumns(columns)}, sameRows(columns), func(ctx context.Context) (entity.Column, error) {
 		return c.Insert(withColumns(ctx, columns), collName, partitionName, columns...)
 	})
 }
 
 // Get reads rows by key. The column of keys has the name of the primary key.
-func Get(ctx context.Context, c Getter, collName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error) {
+func Get(ctx context.Context, c Reader, collName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error) {
 	return Guard{}.Get(ctx, c, collName, ids, opts...)
 }
 
 // Get is the package's Get through the guard's breaker.
-func (g Guard) Get(ctx context.Context, c Getter, collName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error) {
+func (g Guard) Get(ctx context.Context, c Reader, collName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error) {
 	return call(ctx, g, target{name: "Get", label: "get", collection: collName, client: c, invalid: checkKeys(c, ids, true)}, evenRows, func(ctx context.Context) (client.ResultSet, error) {
 		return c.Get(withKeys(ctx, ids), collName, ids, opts...)
 	})
@@ -47,12 +47,12 @@ func (g Guard) Get(ctx context.Context, c Getter, collName string, ids entity.Co
 
 // Query reads the rows that the expression matches. Build expressions of
 // values with [In] and [Quote].
-func Query(ctx context.Context, c Querier, collName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
+func Query(ctx context.Context, c Reader, collName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
 	return Guard{}.Query(ctx, c, collName, partitionNames, expr, outputFields, opts...)
 }
 
 // Query is the package's Query through the guard's breaker.
-func (g Guard) Query(ctx context.Context, c Querier, collName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
+func (g Guard) Query(ctx context.Context, c Reader, collName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
 	return call(ctx, g, target{name: "Query", label: "query", collection: collName, client: c}, evenRows, func(ctx context.Context) (client.ResultSet, error) {
 		return c.Query(ctx, collName, partitionNames, expr, outputFields, opts...)
 	})
@@ -60,14 +60,14 @@ func (g Guard) Query(ctx context.Context, c Querier, collName string, partitionN
 
 // Search finds for each vector the topK nearest rows that the expression
 // matches, best first. A nil sp means no parameters.
-func Search(ctx context.Context, c Searcher, collName string, partitions []string, expr string, outputFields []string, vectors []entity.Vector,
+func Search(ctx context.Context, c Reader, collName string, partitions []string, expr string, outputFields []string, vectors []entity.Vector,
 	vectorField string, metricType entity.MetricType, topK int, sp entity.SearchParam, opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
 	return Guard{}.Search(ctx, c, collName, partitions, expr, outputFields, vectors, vectorField, metricType, topK, sp, opts...)
 }
 
 // Search is the package's Search through the guard's breaker.
-func (g Guard) Search(ctx context.Context, c Searcher, collName string, partitions []string, expr string, outputFields []string, vectors []entity.Vector,
+func (g Guard) Search(ctx context.Context, c Reader, collName string, partitions []string, expr string, outputFields []string, vectors []entity.Vector,
 	vectorField string, metricType entity.MetricType, topK int, sp entity.SearchParam, opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
 	if isNil(sp) {
@@ -80,14 +80,14 @@ func (g Guard) Search(ctx context.Context, c Searcher, collName string, partitio
 
 // HybridSearch searches several vector fields and ranks the results as one.
 // Milvus has it from 2.4 on.
-func HybridSearch(ctx context.Context, c HybridSearcher, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
+func HybridSearch(ctx context.Context, c Server, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
 	subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
 	return Guard{}.HybridSearch(ctx, c, collName, partitions, limit, outputFields, reranker, subRequests, opts...)
 }
 
 // HybridSearch is the package's HybridSearch through the guard's breaker.
-func (g Guard) HybridSearch(ctx context.Context, c HybridSearcher, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
+func (g Guard) HybridSearch(ctx context.Context, c Server, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
 	subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
 	return call(ctx, g, target{name: "HybridSearch", label: "hybrid_search", collection: collName, client: c, invalid: checkHybrid(reranker, subRequests)}, wantedRows(limit), func(ctx context.Context) ([]client.SearchResult, error) {
@@ -111,12 +111,12 @@ func (g Guard) SearchText(ctx context.Context, c TextSearcher, collName, expr st
 // Delete removes the rows that the expression matches. Build expressions of
 // values with [In] and [Quote]. An empty expression is refused: stores disagree
 // about whether it means no row or every row.
-func Delete(ctx context.Context, c Deleter, collName, partitionName, expr string) error {
+func Delete(ctx context.Context, c Writer, collName, partitionName, expr string) error {
 	return Guard{}.Delete(ctx, c, collName, partitionName, expr)
 }
 
 // Delete is the package's Delete through the guard's breaker.
-func (g Guard) Delete(ctx context.Context, c Deleter, collName, partitionName, expr string) error {
+func (g Guard) Delete(ctx context.Context, c Writer, collName, partitionName, expr string) error {
 	return do(ctx, g, target{name: "Delete", label: "delete", collection: collName, client: c, invalid: checkFilter(expr)}, func(ctx context.Context) error {
 		return c.Delete(ctx, collName, partitionName, expr)
 	})
@@ -124,24 +124,24 @@ func (g Guard) Delete(ctx context.Context, c Deleter, collName, partitionName, e
 
 // DeleteByPks removes rows by key; keys that are not there are passed over. By
 // key it is a hundred times as fast as by an expression on another field.
-func DeleteByPks(ctx context.Context, c Deleter, collName, partitionName string, ids entity.Column) error {
+func DeleteByPks(ctx context.Context, c Writer, collName, partitionName string, ids entity.Column) error {
 	return Guard{}.DeleteByPks(ctx, c, collName, partitionName, ids)
 }
 
 // DeleteByPks is the package's DeleteByPks through the guard's breaker.
-func (g Guard) DeleteByPks(ctx context.Context, c Deleter, collName, partitionName string, ids entity.Column) error {
+func (g Guard) DeleteByPks(ctx context.Context, c Writer, collName, partitionName string, ids entity.Column) error {
 	return do(ctx, g, target{name: "DeleteByPks", label: "delete", collection: collName, client: c, invalid: checkKeys(c, ids, false)}, func(ctx context.Context) error {
 		return c.DeleteByPks(withKeys(ctx, ids), collName, partitionName, ids)
 	})
 }
 
 // Flush makes what was written durable and, unless async, waits for it.
-func Flush(ctx context.Context, c Flusher, collName string, async bool, opts ...client.FlushOption) error {
+func Flush(ctx context.Context, c Writer, collName string, async bool, opts ...client.FlushOption) error {
 	return Guard{}.Flush(ctx, c, collName, async, opts...)
 }
 
 // Flush is the package's Flush through the guard's breaker.
-func (g Guard) Flush(ctx context.Context, c Flusher, collName string, async bool, opts ...client.FlushOption) error {
+func (g Guard) Flush(ctx context.Context, c Writer, collName string, async bool, opts ...client.FlushOption) error {
 	return do(ctx, g, target{name: "Flush", label: "flush", collection: collName, client: c}, patiently(async, func(ctx context.Context) error {
 		return c.Flush(ctx, collName, async, opts...)
 	}))

@@ -34,8 +34,8 @@ type clients struct {
 		llm.ChatClient
 		llm.EmbeddingClient
 	}
-	objects objectstore.PutObjectAPI
-	vectors vectorstore.Upserter
+	objects objectstore.Writer
+	vectors vectorstore.Writer
 }
 
 // connect makes the SDKs' clients, their hidden retries off, from the

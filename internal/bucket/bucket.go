@@ -165,7 +165,7 @@ func (s *Store) age(page *s3.ListObjectsV2Output) {
 }
 
 // Put stores a text.
-func Put(t testing.TB, store objectstore.PutObjectAPI, bucket, key, text string) {
+func Put(t testing.TB, store objectstore.Writer, bucket, key, text string) {
 	t.Helper()
 	in := &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String(key), Body: strings.NewReader(text)}
 	if _, err := store.PutObject(t.Context(), in); err != nil {
@@ -174,7 +174,7 @@ func Put(t testing.TB, store objectstore.PutObjectAPI, bucket, key, text string)
 }
 
 // Keys lists the keys of a bucket that begin with prefix, at most a page of them.
-func Keys(t testing.TB, store objectstore.ListObjectsV2API, bucket, prefix string) (keys []string) {
+func Keys(t testing.TB, store objectstore.Reader, bucket, prefix string) (keys []string) {
 	t.Helper()
 	page, err := store.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucket), Prefix: aws.String(prefix)})
 	if err != nil {

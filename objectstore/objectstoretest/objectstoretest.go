@@ -39,16 +39,8 @@ import (
 
 // API is everything that the doors call. *s3.Client has it.
 type API interface {
-	objectstore.PutObjectAPI
-	objectstore.HeadObjectAPI
-	objectstore.GetObjectAPI
-	objectstore.DeleteObjectAPI
-	objectstore.DeleteObjectsAPI
-	objectstore.ListObjectsV2API
-	objectstore.CopyObjectAPI
-	objectstore.HeadBucketAPI
-	objectstore.CreateBucketAPI
-	objectstore.UploadFileAPI
+	objectstore.Reader
+	objectstore.Uploader
 }
 
 // Run runs the suite. open returns the backend and the name of a bucket that

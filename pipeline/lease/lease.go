@@ -70,10 +70,8 @@ const (
 
 // ObjectStore is what a lease needs of an object store.
 type ObjectStore interface {
-	objectstore.PutObjectAPI
-	objectstore.GetObjectAPI
-	objectstore.ListObjectsV2API
-	objectstore.DeleteObjectsAPI
+	objectstore.Reader
+	objectstore.Writer
 }
 
 // Config says where a lease is. Objects and Bucket are required.

@@ -152,8 +152,7 @@ type Options struct {
 
 // ObjectReader is what s3:// inputs need of an object store.
 type ObjectReader interface {
-	objectstore.ListObjectsV2API
-	objectstore.GetObjectAPI
+	objectstore.Reader
 }
 
 // Error says that an input, or a folder below one, could not be listed. The

@@ -69,9 +69,8 @@ const releaseLimit = 3 * time.Second
 // ObjectStore is what a state needs of an object store: *s3.Client has it, and
 // so has the embedded filestore.
 type ObjectStore interface {
-	lease.ObjectStore
-	objectstore.HeadBucketAPI
-	objectstore.CreateBucketAPI
+	objectstore.Reader
+	objectstore.Writer
 }
 
 // Config says where a state is. Objects, Bucket and Prefix are required.
