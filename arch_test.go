@@ -38,6 +38,9 @@ var arrows = []rule{
 	{"resilience/fallback", []string{"resilience"}, "it answers in place of a breaker that refuses"},
 	{"resilience/inflight", []string{"resilience"}, "it bounds the calls through a breaker"},
 
+	{"internal/cafile", nil, "one reading of the operator's certificate authorities"},
+	{"internal/plain", nil, "one way to make text safe to show and to store"},
+
 	{"metrics", []string{"resilience"}, "it reads breakers and is told about calls, it drives nothing"},
 	{"internal/trace", []string{"resilience"}, "it describes a call through a breaker"},
 	{"internal/door", []string{"resilience"}, "the way of a call through a breaker, whatever the upstream, the tracer and the metrics are"},
@@ -83,6 +86,9 @@ var arrows = []rule{
 	{"internal/bucket", []string{"objectstore", "resilience", "internal/upstreams"}, "a store that fails on command, for tests of those who keep things in one"},
 	{"scripts", nil, "tools of the house"},
 }
+
+// leaves may be imported by every package but those of resilience and testutil.
+var leaves = []string{"internal/cafile", "internal/plain"}
 
 // only says which packages may import a family of modules outside their tests.
 var only = []rule{
@@ -187,8 +193,12 @@ func under(folder, parent string) bool {
 	return folder == parent || strings.HasPrefix(folder, parent+"/")
 }
 
-// mayImport reports whether target is one of the folders or below one of them.
+// mayImport reports whether target is one of the folders or below one of them,
+// or a leaf.
 func (r rule) mayImport(target string) bool {
+	if slices.Contains(leaves, target) {
+		return !under(r.of, "resilience") && !under(r.of, "testutil")
+	}
 	return slices.ContainsFunc(r.may, func(folder string) bool { return under(target, folder) })
 }
 

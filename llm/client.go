@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/internal/cafile"
 )
 
 // Config is where an OpenAI-compatible server is and how patient its client is. The zero value is OpenAI itself with
@@ -74,9 +76,9 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	}
 	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
 	c.MaxConns = cmp.Or(c.MaxConns, 64)
-	authorities, err := c.authorities()
+	authorities, err := cafile.Pool(c.CAFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("llm: %w", err)
 	}
 	pooled := c.transport(authorities)
 	fresh := pooled.Clone()
@@ -89,22 +91,6 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
-}
-
-// authorities are those of CAFile; nil means the system's.
-func (c *Config) authorities() (*x509.CertPool, error) {
-	if c.CAFile == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("llm: cannot read the CA file: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("llm: the CA file %q holds no certificate in PEM", c.CAFile)
-	}
-	return pool, nil
 }
 
 // maxHeader is the most bytes of headers that an answer may have; net/http would read ten million.

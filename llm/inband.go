@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // A server that fails after it has said 200 can only say so in the answer: with an error at its top, in a choice, in a
@@ -167,7 +169,7 @@ func wordsOf(v any, text json.RawMessage) string {
 	if fields, ok := v.(map[string]any); ok {
 		words = word(fields["message"])
 	}
-	return shorten(cmp.Or(words, string(bytes.TrimSpace(text))))
+	return plain.Shorten(cmp.Or(words, string(bytes.TrimSpace(text))), mostWords)
 }
 
 func word(v any) string {
@@ -177,13 +179,6 @@ func word(v any) string {
 
 // mostWords is how many bytes of an error in an answer are repeated.
 const mostWords = 1000
-
-func shorten(s string) string {
-	if len(s) <= mostWords {
-		return s
-	}
-	return strings.ToValidUTF8(s[:mostWords], "") + "…"
-}
 
 // mask takes the key that was sent out of a text.
 func mask(text []byte, key string) []byte {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,6 +18,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
+
+	"github.com/penstock-go/penstock/internal/cafile"
 )
 
 // Config is what [NewClient] needs to know. The zero value is AWS itself, with
@@ -140,9 +141,9 @@ func (c Config) load() ([]func(*config.LoadOptions) error, error) {
 			credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)))
 	}
 	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
+		pem, err := cafile.Read(c.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("objectstore: cannot read the CA file: %w", err)
+			return nil, fmt.Errorf("objectstore: %w", err)
 		}
 		opts = append(opts, config.WithCustomCABundle(bytes.NewReader(pem)))
 	}

@@ -3,12 +3,9 @@ package vectorstore
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"math"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -18,6 +15,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/penstock-go/penstock/internal/cafile"
 )
 
 const (
@@ -111,13 +110,9 @@ func (cfg Config) credentials() (credentials.TransportCredentials, error) {
 	case cfg.CAFile == "":
 		return nil, nil // the SDK chooses by the address
 	}
-	pem, err := os.ReadFile(cfg.CAFile)
+	pool, err := cafile.Pool(cfg.CAFile)
 	if err != nil {
 		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate", cfg.CAFile)
 	}
 	return credentials.NewTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}), nil
 }

@@ -11,9 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
@@ -115,19 +113,4 @@ func (a *app) printJSON(value any) {
 func onTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// plainName is plain for text that must stay on one line: a name with a line
-// break must not look like a result of its own.
-func plainName(name string) string { return plain(strings.ReplaceAll(name, "\n", " ")) }
-
-// plain makes text safe for a terminal: it replaces control characters, which
-// could move the cursor or overwrite the screen, by spaces.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 {
-			return ' '
-		}
-		return r
-	}, text)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // defaultConfigFile is read if it exists and no other file is named.
@@ -180,7 +182,7 @@ func (configCmd) Run(a *app) error {
 			a.printJSON(s)
 			continue
 		}
-		fmt.Fprintf(a.stdout, "%-18s %-40s # %s\n", s.Name, plainName(s.Value), plainName(s.Source))
+		fmt.Fprintf(a.stdout, "%-18s %-40s # %s\n", s.Name, plain.Name(s.Value), plain.Name(s.Source))
 	}
 	return nil
 }

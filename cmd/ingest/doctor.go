@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/penstock-go/penstock/internal/netfs"
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 )
 
@@ -106,8 +107,8 @@ func (a *app) printFinding(f pipeline.Finding) {
 	if !f.OK {
 		mark = "FAIL "
 	}
-	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, f.Upstream, plain(oneLine(f.Detail)))
+	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, f.Upstream, plain.Line(f.Detail))
 	if f.Hint != "" {
-		fmt.Fprintf(a.stdout, "              %s\n", plain(f.Hint))
+		fmt.Fprintf(a.stdout, "              %s\n", plain.Text(f.Hint))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/resilience"
@@ -50,7 +51,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	code := exitCode(ctx, err)
 	coded, ok := errors.AsType[*codedError](err)
 	if err != nil && (!ok || coded.err != nil) {
-		fmt.Fprintln(a.stderr, "ingest:", plain(err.Error()))
+		fmt.Fprintln(a.stderr, "ingest:", plain.Text(err.Error()))
 	}
 	return code
 }

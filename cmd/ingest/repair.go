@@ -6,6 +6,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/source"
@@ -147,7 +148,7 @@ func (a *app) printFault(f pipeline.Fault) {
 	if f.Mended {
 		mended = ", repaired"
 	}
-	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plainName(f.ID), f.Rows, mended)
+	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plain.Name(f.ID), f.Rows, mended)
 }
 
 func (a *app) printVerification(v pipeline.Verification) {

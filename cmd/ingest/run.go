@@ -10,6 +10,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
@@ -217,12 +218,12 @@ func (d *display) document(doc pipeline.Document) {
 	switch doc.Result {
 	case pipeline.DeadLetter, pipeline.Deferred:
 		d.step((*progressbar.ProgressBar).Clear)
-		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "), plainName(doc.ID), plain(oneLine(doc.Reason)), doc.Stage)
+		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain.Name(doc.ID), plain.Line(doc.Reason), doc.Stage)
 	case pipeline.WouldIngest:
-		fmt.Fprintf(d.app.stdout, "%s  %d chunks, %d tokens\n", plainName(doc.ID), doc.Chunks, doc.Tokens)
+		fmt.Fprintf(d.app.stdout, "%s  %d chunks, %d tokens\n", plain.Name(doc.ID), doc.Chunks, doc.Tokens)
 	case pipeline.Deleted, pipeline.NotFound:
 		d.step((*progressbar.ProgressBar).Clear)
-		fmt.Fprintf(d.app.stdout, "%s  %s\n", strings.ReplaceAll(string(doc.Result), "_", " "), plainName(doc.ID))
+		fmt.Fprintf(d.app.stdout, "%s  %s\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain.Name(doc.ID))
 	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter:
 	}
 }
@@ -279,7 +280,7 @@ func writeSummary(w io.Writer, indent string, s pipeline.Summary) {
 		writeCounts(line, s)
 	}
 	if s.Stopped != nil {
-		line("%s", plain(oneLine(stopLine(s.Stopped))))
+		line("%s", plain.Line(stopLine(s.Stopped)))
 	}
 }
 
@@ -313,6 +314,3 @@ func stopLine(stop *pipeline.Stop) string {
 	}
 	return line
 }
-
-// oneLine folds white space, so that a message stays on one line.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline"
 )
@@ -71,11 +72,11 @@ func (c *searchCmd) print(a *app, rank int, hit pipeline.Hit) {
 	if hit.Page > 0 {
 		place += fmt.Sprintf(", page %d", hit.Page)
 	}
-	fmt.Fprintf(a.stdout, "%d. %s  (score %.3f, similarity %.2f)\n", rank, plainName(place), hit.Score, hit.Similarity)
+	fmt.Fprintf(a.stdout, "%d. %s  (score %.3f, similarity %.2f)\n", rank, plain.Name(place), hit.Score, hit.Similarity)
 	if hit.Heading != "" {
-		fmt.Fprintf(a.stdout, "   %s\n", plainName(hit.Heading))
+		fmt.Fprintf(a.stdout, "   %s\n", plain.Name(hit.Heading))
 	}
-	lines := strings.Split(strings.TrimSpace(plain(hit.Text)), "\n")
+	lines := strings.Split(strings.TrimSpace(plain.Text(hit.Text)), "\n")
 	if !c.Full && len(lines) > excerptLines {
 		lines = append(lines[:excerptLines], "…")
 	}

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline/block"
 	"github.com/penstock-go/penstock/pipeline/chunk"
@@ -65,15 +66,15 @@ func (a *app) printBlock(b block.Block) {
 			about = append(about, label)
 		}
 	}
-	fmt.Fprintf(a.stdout, "[%s]\n", plainName(strings.Join(about, ", ")))
+	fmt.Fprintf(a.stdout, "[%s]\n", plain.Name(strings.Join(about, ", ")))
 	if b.Header != "" {
-		fmt.Fprintf(a.stdout, "  %s\n", plain(b.Header))
+		fmt.Fprintf(a.stdout, "  %s\n", plain.Text(b.Header))
 	}
 	a.printIndented(b.Text)
 }
 
 func (a *app) printIndented(text string) {
-	for line := range strings.SplitSeq(strings.TrimRight(plain(text), "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(plain.Text(text), "\n"), "\n") {
 		fmt.Fprintf(a.stdout, "  %s\n", line)
 	}
 }
@@ -109,7 +110,7 @@ func (a *app) printChunk(c chunk.Chunk) {
 	if c.Page > 0 {
 		place = fmt.Sprintf(", page %d", c.Page)
 	}
-	fmt.Fprintf(a.stdout, "%d  (%d tokens%s)  %s\n", c.Ordinal, c.Tokens, place, plainName(c.Heading))
+	fmt.Fprintf(a.stdout, "%d  (%d tokens%s)  %s\n", c.Ordinal, c.Tokens, place, plain.Name(c.Heading))
 	a.printIndented(c.Text)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 )
@@ -75,7 +76,7 @@ func (a *app) printStatus(s destinationStatus) {
 		a.printJSON(s)
 		return
 	}
-	fmt.Fprintf(a.stdout, "%s\n", plainName(s.Destination))
+	fmt.Fprintf(a.stdout, "%s\n", plain.Name(s.Destination))
 	fmt.Fprintf(a.stdout, "  %d documents, %d chunks, %d dead letters, %d deferred\n", s.Documents, s.Chunks, s.DeadLetters, s.Deferred)
 	if s.LastRun != nil {
 		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", s.EndedAt.Local().Format(time.DateTime))
@@ -85,6 +86,6 @@ func (a *app) printStatus(s destinationStatus) {
 		writeSummary(a.stdout, "    ", *s.LastRun)
 	}
 	for _, p := range s.Problems {
-		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plainName(p.ID), plain(oneLine(p.Reason)), p.Stage, p.Kind)
+		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plain.Name(p.ID), plain.Line(p.Reason), p.Stage, p.Kind)
 	}
 }

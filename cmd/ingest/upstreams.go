@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/penstock-go/penstock/internal/cafile"
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/metrics"
@@ -155,15 +154,7 @@ func (a *app) openModel(config *pipeline.Config) error {
 // checkCACert checks the file of --ca-cert, which all clients read, so that the
 // error names the flag.
 func (a *app) checkCACert() error {
-	file := a.settings.CACert
-	if file == "" {
-		return nil
-	}
-	pem, err := os.ReadFile(file)
-	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		err = errors.New("no certificate found in " + file)
-	}
-	if err != nil {
+	if _, err := cafile.Pool(a.settings.CACert); err != nil {
 		return configuration(fmt.Errorf("--ca-cert: %w", err))
 	}
 	return nil

@@ -168,12 +168,12 @@ func (w *markdownWalker) inline(n ast.Node) string {
 func (w *markdownWalker) writeInline(b *strings.Builder, n ast.Node) {
 	switch n := n.(type) {
 	case *ast.Text:
-		b.Write(plain(n.Segment.Value(w.source), n.IsRaw()))
+		b.Write(literal(n.Segment.Value(w.source), n.IsRaw()))
 		if n.SoftLineBreak() || n.HardLineBreak() {
 			b.WriteByte('\n')
 		}
 	case *ast.String:
-		b.Write(plain(n.Value, n.IsRaw() || n.IsCode()))
+		b.Write(literal(n.Value, n.IsRaw() || n.IsCode()))
 	case *ast.AutoLink:
 		b.Write(n.Label(w.source))
 	case *ast.RawHTML:
@@ -197,8 +197,8 @@ func rawText(tag string) string {
 	return ""
 }
 
-// plain resolves backslash escapes and entities in a text that is not raw.
-func plain(segment []byte, raw bool) []byte {
+// literal resolves backslash escapes and entities in a text that is not raw.
+func literal(segment []byte, raw bool) []byte {
 	if raw {
 		return segment
 	}

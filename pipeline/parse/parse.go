@@ -12,9 +12,9 @@
 //
 //   - The format is chosen by content and name together. A file that is not
 //     what its name says is read as what it is, or refused with a typed error.
-//   - Every string in a [block.Block] is valid UTF-8 without control characters other
-//     than tab and newline, whatever the encoding and line endings of the file.
-//     It is not normalised to NFC.
+//   - Every string in a [block.Block] is valid UTF-8 without control characters
+//     other than tab and newline, whatever the encoding and line endings of the
+//     file. It is not normalised to NFC.
 //   - Blocks arrive while the file is being read. Text, CSV and JSON Lines use
 //     the same memory for a file of any size; other formats are read whole and
 //     refused above [Limits.MaxSize].

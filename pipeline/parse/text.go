@@ -2,12 +2,14 @@ package parse
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
@@ -92,10 +94,5 @@ func cutBefore(data []byte, limit int) int {
 			return i
 		}
 	}
-	for i := limit; i > limit-utf8.UTFMax; i-- {
-		if i == len(data) || utf8.RuneStart(data[i]) {
-			return i
-		}
-	}
-	return limit
+	return cmp.Or(len(plain.Front(data, limit)), limit)
 }

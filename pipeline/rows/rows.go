@@ -31,6 +31,8 @@ import (
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // Field holds the names of a row's fields in the store, in the order of the
@@ -122,7 +124,7 @@ func PolicyHash(parts ...string) string {
 func (r *Row) Seal(embedded string) {
 	r.Doc = DocumentHash(r.Source)
 	r.TextSHA = TextHash(embedded)
-	r.Heading = clip(r.Heading, headingBytes)
+	r.Heading = plain.Front(r.Heading, headingBytes)
 	r.ID = hexSum("penstock row 1", r.Source, r.Policy, strconv.Itoa(r.Ordinal),
 		embedded, r.Heading, r.Text, string(r.Meta), r.SHA, strconv.Itoa(r.Chunks))
 }
@@ -161,17 +163,6 @@ func writeField(h hash.Hash, field string) {
 	binary.BigEndian.PutUint64(length[:], uint64(len(field)))
 	h.Write(length[:]) // a hash never fails to write
 	_, _ = io.WriteString(h, field)
-}
-
-// clip cuts a text to at most limit bytes, never inside a rune.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
 }
 
 // Record is what a collection says about itself, in its description.

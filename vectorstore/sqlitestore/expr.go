@@ -7,6 +7,8 @@ import (
 	"text/scanner"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // where turns a filter expression into a SQL condition over the rows table
@@ -49,15 +51,11 @@ func (p *parser) next() { p.tok = p.lex.Scan() }
 
 func (p *parser) refuse() error {
 	at := p.lex.Position.Offset
-	return invalid("filter %q is not understood at offset %d; it may use ==, !=, in, and", shorten(p.text), at)
+	return invalid("filter %q is not understood at offset %d; it may use ==, !=, in, and", p.shown(), at)
 }
 
-func shorten(s string) string {
-	if len(s) > 200 {
-		return strings.ToValidUTF8(s[:200], "") + "…"
-	}
-	return s
-}
+// shown is how much of a filter an error repeats.
+func (p *parser) shown() string { return plain.Shorten(p.text, 200) }
 
 // keyword reports whether the token is the word, in lower or upper case.
 func (p *parser) keyword(word string) bool {
@@ -121,14 +119,14 @@ func (p *parser) comparison() error {
 	name := p.lex.TokenText()
 	i, ok := p.c.field(name)
 	if !ok {
-		return invalid("filter %q: collection %q has no field %q", shorten(p.text), p.c.schema.CollectionName, name)
+		return invalid("filter %q: collection %q has no field %q", p.shown(), p.c.schema.CollectionName, name)
 	}
 	p.next()
 	switch p.c.schema.Fields[i].DataType {
 	case entity.FieldTypeJSON:
 		return p.jsonComparison(i)
 	case entity.FieldTypeFloatVector:
-		return invalid("filter %q: field %q is a vector", shorten(p.text), name)
+		return invalid("filter %q: field %q is a vector", p.shown(), name)
 	default:
 		return p.fieldComparison(i)
 	}
@@ -275,7 +273,7 @@ func (p *parser) fit(i int, v any) (any, error) {
 		_, ok = v.(int64)
 	}
 	if !ok {
-		return nil, invalid("filter %q: field %q is %s, the value is not", shorten(p.text), f.Name, f.DataType.Name())
+		return nil, invalid("filter %q: field %q is %s, the value is not", p.shown(), f.Name, f.DataType.Name())
 	}
 	return v, nil
 }

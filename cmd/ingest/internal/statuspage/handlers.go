@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/resilience"
@@ -173,10 +174,10 @@ type hitView struct {
 
 func newHitView(rank int, hit pipeline.Hit) hitView {
 	hit.Source, hit.Heading = clean(hit.Source), clean(hit.Heading)
-	text := strings.TrimSpace(strings.Map(visible, hit.Text))
+	text := strings.TrimSpace(plain.Text(hit.Text))
 	v := hitView{Hit: hit, Rank: rank, First: text}
 	if len(text) > excerptLength*5/4 {
-		v.First = cut(text, excerptLength)
+		v.First = plain.Shorten(text, excerptLength)
 		v.Rest = strings.TrimPrefix(text, strings.TrimSuffix(v.First, "…"))
 	}
 	return v
@@ -184,7 +185,7 @@ func newHitView(rank int, hit pipeline.Hit) hitView {
 
 func (p *Page) search(w http.ResponseWriter, r *http.Request) {
 	v := view{Title: "Search", Destination: clean(p.config.Destination), Token: p.config.Token != ""}
-	v.Question = strings.TrimSpace(cut(strings.Map(visible, strings.ToValidUTF8(r.URL.Query().Get("q"), " ")), longestAsked))
+	v.Question = strings.TrimSpace(plain.Shorten(plain.Text(r.URL.Query().Get("q")), longestAsked))
 	status := http.StatusOK
 	switch {
 	case v.Question == "":

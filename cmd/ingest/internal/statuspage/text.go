@@ -2,9 +2,8 @@ package statuspage
 
 import (
 	"regexp"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // longest is how much of a name or an error is shown, in bytes.
@@ -16,26 +15,5 @@ var userinfo = regexp.MustCompile(`://[^/@\s"']+@`)
 // control and direction characters by spaces, and cuts long texts.
 func clean(text string) string {
 	text = userinfo.ReplaceAllString(text, "://********@")
-	text = strings.Join(strings.Fields(strings.Map(visible, text)), " ")
-	return cut(text, longest)
-}
-
-// visible keeps line breaks and tabs.
-func visible(r rune) rune {
-	turns := r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069
-	if turns || r == utf8.RuneError || unicode.IsControl(r) && r != '\n' && r != '\t' {
-		return ' '
-	}
-	return r
-}
-
-// cut shortens a text to n bytes, between runes.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
+	return plain.Shorten(plain.Line(text), longest)
 }
