@@ -228,8 +228,8 @@ func (b *values[T]) dest() any                        { return &b.next }
 func (b *values[T]) push()                            { b.all = append(b.all, b.next) }
 func (b *values[T]) column(name string) entity.Column { return b.make(name, b.all) }
 
-// plain are the builders of the types whose values need no step after Scan.
-var plain = map[entity.FieldType]func() builder{
+// direct are the builders of the types whose values need no step after Scan.
+var direct = map[entity.FieldType]func() builder{
 	entity.FieldTypeBool:    plainly(entity.NewColumnBool),
 	entity.FieldTypeInt8:    plainly(entity.NewColumnInt8),
 	entity.FieldTypeInt16:   plainly(entity.NewColumnInt16),
@@ -269,9 +269,9 @@ func (c *collection) builder(i int) builder {
 			values: values[[]float32]{make: func(n string, v [][]float32) entity.Column { return entity.NewColumnFloatVector(n, c.dim(), v) }},
 		}
 	default:
-		if column, ok := plain[kind]; ok {
+		if column, ok := direct[kind]; ok {
 			return column()
 		}
-		return plain[entity.FieldTypeInt64]()
+		return direct[entity.FieldTypeInt64]()
 	}
 }
