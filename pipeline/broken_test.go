@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/pipeline"
-	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
 // breaking is content that can be read so many bytes long, and then only up to
@@ -57,33 +56,44 @@ func TestFileThatBreaksOffIsNoDocument(t *testing.T) {
 		{"io.ErrUnexpectedEOF", io.ErrUnexpectedEOF, pipeline.DeadLetter, "unreadable"},
 		{"another error", errors.New("broke off"), pipeline.DeadLetter, "unreadable"},
 	} {
-		for _, content := range []string{ // read once, and twice
-			page(100), page(4 << 20)} {
-			whole := false
-			for half := 0; !whole; half++ {
-				name := fmt.Sprintf("%s, %d bytes, after %d halves of it", row.name, len(content), half)
-				require.Less(t, half, 100, name)
-				w := newWorld(t, llmtest.Options{})
-				w.corpus(1)
-				_, err := w.run() // makes the collection
-				require.NoError(t, err)
-				file := &breaking{content: content, err: row.err}
-				file.left.Store(int64(half * len(content) / 2))
-				_, err = w.pipeline().Run(t.Context(), one(opened("docs/a.html", file)))
-				assert.Zero(t, w.config.ObjectGuard.Breaker.Snapshot().Failures, "%s: no fault of the store", name)
-				got := w.reports["docs/a.html"]
-				if whole = file.left.Load() >= 0; whole {
-					require.NoError(t, err, name)
-					require.Equal(t, pipeline.Ingested, got.Result, "%s: %+v", name, got)
-					continue
+		for _, content := range []string{page(100), page(4 << 20)} { // read once, and twice
+			t.Run(fmt.Sprintf("%s, %d bytes", row.name, len(content)), func(t *testing.T) {
+				t.Parallel()
+				half := 0
+				for readsHalves(t, content, row.err, half, row.result, row.kind) {
+					half++
+					require.Less(t, half, 100)
 				}
-				require.Equal(t, row.result, got.Result, "%s: %+v", name, got)
-				require.Equal(t, row.result == pipeline.Deferred, err != nil, name)
-				for _, row := range w.rows() {
-					require.False(t, row.IsMark() && row.Source == "docs/a.html", name)
-				}
-				assert.Equal(t, [2]string{"read", row.kind}, [2]string{got.Stage, got.Kind}, name)
-			}
+			})
 		}
 	}
+}
+
+// readsHalves ingests a document that breaks off after so many halves of it
+// were read. It is false if that was enough to read it.
+func readsHalves(t *testing.T, content string, end error, half int, result pipeline.Result, kind string) bool {
+	t.Helper()
+	const id = "docs/a.html"
+	name := fmt.Sprintf("after %d halves", half)
+	w := newStillWorld(t)
+	w.corpus(1)
+	_, err := w.run() // makes the collection
+	require.NoError(t, err)
+	file := &breaking{content: content, err: end}
+	file.left.Store(int64(half * len(content) / 2))
+	_, err = w.pipeline().Run(t.Context(), one(opened(id, file)))
+	assert.Zero(t, w.config.ObjectGuard.Breaker.Snapshot().Failures, "%s: the store is not to blame", name)
+	got := w.reports[id]
+	if file.left.Load() >= 0 {
+		require.NoError(t, err, name)
+		require.Equal(t, pipeline.Ingested, got.Result, "%s: %+v", name, got)
+		return false
+	}
+	require.Equal(t, result, got.Result, "%s: %+v", name, got)
+	require.Equal(t, result == pipeline.Deferred, err != nil, name)
+	for _, row := range w.rowsOf(id) {
+		require.False(t, row.IsMark(), name)
+	}
+	assert.Equal(t, [2]string{"read", kind}, [2]string{got.Stage, got.Kind}, name)
+	return true
 }

@@ -47,7 +47,9 @@ func busyFor(status int, wait time.Duration, asDate bool) llmtest.Fault {
 	header := http.Header{"Retry-After": {fmt.Sprint(wait.Seconds())}}
 	if asDate {
 		now := time.Now().UTC()
-		header = http.Header{"Date": {now.Format(http.TimeFormat)}, "Retry-After": {now.Add(wait).Format(http.TimeFormat)}}
+		header = http.Header{
+			"Date": {now.Format(http.TimeFormat)}, "Retry-After": {now.Add(wait).Format(http.TimeFormat)},
+		}
 	}
 	return llmtest.Fault{Status: status, Header: header}
 }

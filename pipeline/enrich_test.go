@@ -54,7 +54,8 @@ func (s *scribe) reply(r openai.ChatCompletionRequest) string {
 	return fmt.Sprintf("Context %d.", n)
 }
 
-// total is how many questions were asked, and requires that none was asked twice.
+// total is how many questions were asked. It requires that none was asked
+// twice.
 func (s *scribe) total(t *testing.T) int {
 	t.Helper()
 	s.mu.Lock()
@@ -70,7 +71,9 @@ func newScribe(t *testing.T) (*world, *scribe) {
 	t.Helper()
 	s := &scribe{asked: map[string]int{}}
 	w := newWorld(t, llmtest.Options{ReplyTo: s.reply})
-	w.config.Enrich = pipeline.Enrichment{Client: w.client(llm.Config{}), Model: "scribe", Title: true, Summary: true, Context: true}
+	w.config.Enrich = pipeline.Enrichment{
+		Client: w.client(llm.Config{}), Model: "scribe", Title: true, Summary: true, Context: true,
+	}
 	return w, s
 }
 
@@ -266,7 +269,7 @@ func TestAnotherEnrichment(t *testing.T) {
 }
 
 // A budget that is spent leaves the rest without enrichment, and says so; the
-// runs after it go on where it ended, and pay for nothing twice.
+// runs after it continue where it ended, and pay for nothing twice.
 func TestBudget(t *testing.T) {
 	w, s := newScribe(t)
 	w.corpus(40)
@@ -349,7 +352,8 @@ func TestAnotherModelWithoutBudgetUndoesNothing(t *testing.T) {
 	assert.Equal(t, asked, s.total(t))
 }
 
-// A read that fails does not make the run pay again for what it would have found.
+// A read that fails does not make the run pay again for what it would have
+// found.
 func TestAnswersThatCannotBeReadBack(t *testing.T) {
 	w, s := newScribe(t)
 	w.corpus(5)
@@ -371,23 +375,26 @@ func TestAnswersThatCannotBeReadBack(t *testing.T) {
 }
 
 // A process is killed when documents are enriched and their plain rows not
-// deleted yet; the run after it, which enriches nothing, mends them.
+// deleted yet; the run after it, which enriches nothing, repairs them.
 func TestKilledBetweenPlainAndEnriched(t *testing.T) {
 	for calls := range 3 {
-		w, _ := newScribe(t)
-		for i := range 10 {
-			w.write(fmt.Sprintf("book%d.md", i), fmt.Sprintf("# Book %d\n\n", i)+sections(3))
-		}
-		_, err := w.run(plainly)
-		require.NoError(t, err)
-		_, err = w.run(w.dies(calls))
-		require.Error(t, err)
-		_, err = w.run(plainly)
-		require.NoError(t, err)
-		w.requireComplete(10)
-		again, err := w.run(plainly)
-		require.NoError(t, err)
-		assert.Equal(t, 10, again.Unchanged)
+		t.Run(fmt.Sprint(calls), func(t *testing.T) {
+			t.Parallel()
+			w, _ := newScribe(t)
+			for i := range 10 {
+				w.write(fmt.Sprintf("book%d.md", i), fmt.Sprintf("# Book %d\n\n", i)+sections(3))
+			}
+			_, err := w.run(plainly)
+			require.NoError(t, err)
+			_, err = w.run(w.dies(calls))
+			require.Error(t, err)
+			_, err = w.run(plainly)
+			require.NoError(t, err)
+			w.requireComplete(10)
+			again, err := w.run(plainly)
+			require.NoError(t, err)
+			assert.Equal(t, 10, again.Unchanged)
+		})
 	}
 }
 
@@ -419,6 +426,7 @@ func TestChatFailsInTheMiddle(t *testing.T) {
 		"500": llmtest.Status(500), "dropped": llmtest.Drop(), "no choices": llmtest.Answer(200, `{"choices":[]}`),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w, s := newScribe(t)
 			w.corpus(30)
 			rule := llmtest.From(12, fault)
@@ -450,18 +458,21 @@ func TestChatModelIsCheckedBeforeTheFirstQuestion(t *testing.T) {
 		http.StatusUnauthorized: pipeline.StopDenied, http.StatusNotFound: pipeline.StopConfiguration,
 		http.StatusBadRequest: pipeline.StopConfiguration, http.StatusInternalServerError: pipeline.StopDeferred,
 	} {
-		w, s := newScribe(t)
-		w.corpus(20)
-		w.model.Script(llmtest.Rule{Path: chatPath, Fault: llmtest.Status(status)})
-		summary, err := w.run()
-		stop := stopOf(t, err)
-		assert.Equal(t, want, stop.Kind, status)
-		assert.Contains(t, stop.Error(), `chat model "scribe"`)
-		assert.Positive(t, summary.Deferred)
-		assert.Zero(t, summary.Ingested+summary.DeadLetters)
-		assert.Equal(t, 1, w.model.Stats().ByPath[chatPath])
-		assert.Equal(t, 1, w.model.Stats().Texts, "nothing was paid for but the check of the embedding model")
-		assert.Zero(t, s.total(t))
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			w, s := newScribe(t)
+			w.corpus(20)
+			w.model.Script(llmtest.Rule{Path: chatPath, Fault: llmtest.Status(status)})
+			summary, err := w.run()
+			stop := stopOf(t, err)
+			assert.Equal(t, want, stop.Kind, status)
+			assert.Contains(t, stop.Error(), `chat model "scribe"`)
+			assert.Positive(t, summary.Deferred)
+			assert.Zero(t, summary.Ingested+summary.DeadLetters)
+			assert.Equal(t, 1, w.model.Stats().ByPath[chatPath])
+			assert.Equal(t, 1, w.model.Stats().Texts, "nothing was paid for but the check of the embedding model")
+			assert.Zero(t, s.total(t))
+		})
 	}
 }
 
@@ -492,6 +503,7 @@ func TestChatPoison(t *testing.T) {
 		"500": llmtest.Status(500), "400": llmtest.Status(400), "no choices": llmtest.Answer(200, `{"choices":[]}`),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w, _ := newScribe(t)
 			w.corpus(20)
 			w.write("poison.txt", "This one holds arsenic in it.")
@@ -559,6 +571,8 @@ func TestChatIsSlowOnOneText(t *testing.T) {
 // document fails for it, and none is asked about again.
 func TestGarbageAnswers(t *testing.T) {
 	long := strings.Repeat("many words ", 100_000)
+	both := func(text string) enrichedMeta { return enrichedMeta{Summary: text, Context: text} }
+	words := func(n int) string { return strings.TrimSpace(strings.Repeat("word ", n)) }
 	for name, row := range map[string]struct {
 		answer  string
 		want    enrichedMeta
@@ -568,17 +582,18 @@ func TestGarbageAnswers(t *testing.T) {
 		"dots":               {"…", enrichedMeta{}, 2},
 		"broken JSON":        {`{"title": "A`, enrichedMeta{}, 2},
 		"1 MB":               {long, enrichedMeta{}, 2},
-		"plain text":         {"It is about valves.", enrichedMeta{Summary: "It is about valves.", Context: "It is about valves."}, 0},
-		"control characters": {"It\x1b[31m is\x00 \u202eabout\nvalves.", enrichedMeta{Summary: "It [31m is about valves.", Context: "It [31m is about valves."}, 0},
-		"thoughts":           {"<think>hm {}</think> {\"summary\": \"Valves.\"}", enrichedMeta{Summary: "Valves.", Context: "Valves."}, 0},
+		"plain text":         {"It is about valves.", both("It is about valves."), 0},
+		"control characters": {"It\x1b[31m is\x00 \u202eabout\nvalves.", both("It [31m is about valves."), 0},
+		"thoughts":           {"<think>hm {}</think> {\"summary\": \"Valves.\"}", both("Valves."), 0},
 		"other fields":       {`{"titel": "x", "summary": 3}`, enrichedMeta{}, 2},
 		"too long": {
 			strings.Repeat("word ", 1000),
-			enrichedMeta{Summary: strings.TrimSpace(strings.Repeat("word ", 160)), Context: strings.TrimSpace(strings.Repeat("word ", 80))},
+			enrichedMeta{Summary: words(160), Context: words(80)},
 			0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w, s := newScribe(t)
 			s.answer = func(string, int) string { return row.answer }
 			w.write("a.txt", "A valve was opened.")
@@ -597,12 +612,12 @@ func TestGarbageAnswers(t *testing.T) {
 	}
 }
 
-// An answer that was cut off is none.
+// An answer that was cut off is not used.
 func TestTruncatedAnswer(t *testing.T) {
 	w, _ := newScribe(t)
 	w.write("a.txt", "A valve was opened.")
 	body, err := json.Marshal(openai.ChatCompletionResponse{Choices: []openai.ChatCompletionChoice{{
-		FinishReason: openai.FinishReasonLength, Message: openai.ChatCompletionMessage{Content: "It goes on and"},
+		FinishReason: openai.FinishReasonLength, Message: openai.ChatCompletionMessage{Content: "It is about the"},
 	}}})
 	require.NoError(t, err)
 	w.model.Script(llmtest.Rule{Path: chatPath, Fault: llmtest.Answer(200, string(body))})
@@ -613,7 +628,8 @@ func TestTruncatedAnswer(t *testing.T) {
 	assert.Positive(t, summary.ChatTokens, "estimated: the server does not say")
 }
 
-// A context that the embedding model does not take is dropped, not the document.
+// A context that the embedding model does not take is dropped, and the document
+// is kept.
 func TestContextThatCannotBeEmbedded(t *testing.T) {
 	w, s := newScribe(t)
 	s.answer = func(prompt string, n int) string {

@@ -52,7 +52,8 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "board.min")
-	if err := os.WriteFile(file, []byte("== Pumps\nPump seven is to be replaced in May.\n== Valves\nNo news.\n"), 0o600); err != nil {
+	text := "== Pumps\nPump seven is to be replaced in May.\n== Valves\nNo news.\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		panic(err)
 	}
 

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ import (
 func TestPoisonIsFoundAlone(t *testing.T) {
 	for _, status := range []int{http.StatusInternalServerError, http.StatusBadRequest} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, llmtest.Options{})
 			w.corpus(60)
 			w.write("poison.txt", "This one holds arsenic in it.")
@@ -69,7 +71,7 @@ func TestTimeoutsShrinkBatchesAndKillNothing(t *testing.T) {
 	w.requireComplete(41)
 }
 
-// A refusal that the canary gets too is no fault of the documents.
+// A refusal that the canary gets too is not the fault of the documents.
 func TestRefusalOfEverythingIsConfiguration(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(10)
@@ -84,29 +86,36 @@ func TestRefusalOfEverythingIsConfiguration(t *testing.T) {
 
 func TestDeniedAndUnknownModel(t *testing.T) {
 	for status, kind := range map[int]pipeline.StopKind{
-		http.StatusUnauthorized: pipeline.StopDenied, http.StatusForbidden: pipeline.StopDenied, http.StatusNotFound: pipeline.StopConfiguration,
+		http.StatusUnauthorized: pipeline.StopDenied, http.StatusForbidden: pipeline.StopDenied,
+		http.StatusNotFound: pipeline.StopConfiguration,
 	} {
-		w := newWorld(t, llmtest.Options{})
-		w.corpus(10)
-		w.model.Script(llmtest.All(llmtest.Status(status)))
-		_, err := w.run()
-		assert.Equal(t, kind, stopOf(t, err).Kind, status)
-		assert.Equal(t, 1, w.model.Stats().Requests)
-		w.model.Script(llmtest.From(2, llmtest.Status(status)))
-		_, err = w.run()
-		assert.Equal(t, kind, stopOf(t, err).Kind, status)
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, llmtest.Options{})
+			w.corpus(10)
+			w.model.Script(llmtest.All(llmtest.Status(status)))
+			_, err := w.run()
+			assert.Equal(t, kind, stopOf(t, err).Kind)
+			assert.Equal(t, 1, w.model.Stats().Requests)
+			w.model.Script(llmtest.From(2, llmtest.Status(status)))
+			_, err = w.run()
+			assert.Equal(t, kind, stopOf(t, err).Kind)
+		})
 	}
 }
 
 // A batch that the server finds too large is halved, and the size remembered.
 func TestBatchesShrink(t *testing.T) {
 	for _, status := range []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge} {
-		w := newWorld(t, llmtest.Options{MaxBatch: 5, BatchError: status})
-		w.corpus(60)
-		summary, err := w.run()
-		require.NoError(t, err)
-		assert.Equal(t, 60, summary.Ingested)
-		w.requireComplete(60)
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, llmtest.Options{MaxBatch: 5, BatchError: status})
+			w.corpus(60)
+			summary, err := w.run()
+			require.NoError(t, err)
+			assert.Equal(t, 60, summary.Ingested)
+			w.requireComplete(60)
+		})
 	}
 }
 
@@ -149,8 +158,10 @@ func TestMissingBucketAndForeignCollection(t *testing.T) {
 	assert.Equal(t, pipeline.StopConfiguration, stop.Kind)
 	assert.ErrorContains(t, stop, "does not exist")
 
-	schema := entity.NewSchema().WithName("foreign").WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).
-		WithMaxLength(64).WithIsPrimaryKey(true)).WithField(entity.NewField().WithName("vector").WithDataType(entity.FieldTypeFloatVector).WithDim(256))
+	key := entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).WithMaxLength(64)
+	key = key.WithIsPrimaryKey(true)
+	vector := entity.NewField().WithName("vector").WithDataType(entity.FieldTypeFloatVector).WithDim(256)
+	schema := entity.NewSchema().WithName("foreign").WithField(key).WithField(vector)
 	require.NoError(t, w.store.CreateCollection(t.Context(), schema, 1))
 	_, err = w.run(func(c *pipeline.Config) { c.Collection = "foreign" })
 	assert.ErrorContains(t, err, "not made by penstock")
@@ -208,39 +219,42 @@ func (w *world) dies(writes int) func(*pipeline.Config) {
 }
 
 // Wherever the writing stops, each document is as it was or complete, the next
-// run mends the rest, and no text is embedded twice.
+// run repairs the rest, and no text is embedded twice.
 func TestStopAtEveryWrite(t *testing.T) {
 	version := func(v, i int) string {
 		var text strings.Builder
 		for section := range 3 {
-			text.WriteString("# Part " + strconv.Itoa(section) + "\n\nDocument " + strconv.Itoa(i) + " part " + strconv.Itoa(section) + " version " + strconv.Itoa(v*section) + ".\n\n")
+			fmt.Fprintf(&text, "# Part %d\n\nDocument %d part %d version %d.\n\n", section, i, section, v*section)
 		}
 		return text.String()
 	}
 	for writes := range 8 {
-		w := newWorld(t, llmtest.Options{})
-		for i := range 6 {
-			w.write("d"+strconv.Itoa(i)+".md", version(1, i))
-		}
-		_, err := w.run()
-		require.NoError(t, err)
-		before := w.requireComplete(6)
-		for i := range 6 {
-			w.write("d"+strconv.Itoa(i)+".md", version(2, i))
-		}
-		_, err = w.run(w.dies(writes))
-		if err == nil {
+		t.Run(strconv.Itoa(writes), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, llmtest.Options{})
+			for i := range 6 {
+				w.write("d"+strconv.Itoa(i)+".md", version(1, i))
+			}
+			_, err := w.run()
+			require.NoError(t, err)
+			before := w.requireComplete(6)
+			for i := range 6 {
+				w.write("d"+strconv.Itoa(i)+".md", version(2, i))
+			}
+			_, err = w.run(w.dies(writes))
+			if err == nil {
+				w.requireComplete(6)
+				return
+			}
+			if writes == 0 {
+				assert.Equal(t, before, w.requireComplete(6), "nothing was written")
+			}
+			w.loseJournal()
+			_, err = w.run()
+			require.NoError(t, err)
 			w.requireComplete(6)
-			continue
-		}
-		if writes == 0 {
-			assert.Equal(t, before, w.requireComplete(6), "nothing was written")
-		}
-		w.loseJournal()
-		_, err = w.run()
-		require.NoError(t, err)
-		w.requireComplete(6)
-		assert.LessOrEqual(t, w.model.Stats().Repeated, 2+12, "the checks, and what no store had kept yet")
+			assert.LessOrEqual(t, w.model.Stats().Repeated, 2+12, "the checks, and what no store had kept yet")
+		})
 	}
 }
 

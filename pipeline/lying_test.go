@@ -32,7 +32,9 @@ type lyingStore struct {
 	partial bool // answers of a query lack their last row
 }
 
-func (s *lyingStore) Upsert(ctx context.Context, collection, partition string, columns ...entity.Column) (entity.Column, error) {
+func (s *lyingStore) Upsert(
+	ctx context.Context, collection, partition string, columns ...entity.Column,
+) (entity.Column, error) {
 	ids, err := s.Store.Upsert(ctx, collection, partition, columns...)
 	if err == nil && s.loses {
 		key, _ := ids.GetAsString(ids.Len() - 1)
@@ -41,7 +43,10 @@ func (s *lyingStore) Upsert(ctx context.Context, collection, partition string, c
 	return ids, err
 }
 
-func (s *lyingStore) Query(ctx context.Context, collection string, partitions []string, expr string, fields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
+func (s *lyingStore) Query(
+	ctx context.Context, collection string, partitions []string, expr string, fields []string,
+	opts ...client.SearchQueryOptionFunc,
+) (client.ResultSet, error) {
 	answer, err := s.Store.Query(ctx, collection, partitions, expr, fields, opts...)
 	if err != nil || !s.partial || answer.Len() == 0 {
 		return answer, err
@@ -58,6 +63,7 @@ func (s *lyingStore) Query(ctx context.Context, collection string, partitions []
 func TestVectorStoreLies(t *testing.T) {
 	for name, lie := range map[string]*lyingStore{"loses rows": {loses: true}, "shows a part": {partial: true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, llmtest.Options{})
 			w.corpus(200)
 			lie.Store = w.store
@@ -121,7 +127,9 @@ func (o *failingObjects) ended(failed bool) {
 	o.longest = max(o.longest, o.streak)
 }
 
-func (o *failingObjects) PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (o *failingObjects) PutObject(
+	ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	if o.puts.Add(1) > o.good {
 		o.ended(true)
 		return nil, &awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{

@@ -76,20 +76,25 @@ func TestMetricsTellOfARun(t *testing.T) {
 			for _, label := range m.GetLabel() {
 				name = append(name, label.GetValue())
 			}
-			values[strings.Join(name, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			samples := m.GetHistogram().GetSampleCount()
+			values[strings.Join(name, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(samples)
 		}
 	}
 	for name, want := range map[string]float64{
-		"ingest_documents_total ingested": 30, "ingest_documents_total unchanged": 30, "ingest_documents_total dead_letter": 1,
+		"ingest_documents_total ingested": 30, "ingest_documents_total unchanged": 30,
+		"ingest_documents_total dead_letter":       1,
 		"ingest_documents_total known_dead_letter": 1, "ingest_chunks_total": 30,
 		"ingest_embedding_cache_lookups_total miss": 30, "ingest_queue_depth read": 0, "ingest_queue_depth upsert": 0,
-		"ingest_stage_duration_seconds read": 62, "ingest_stage_duration_seconds original": 30, "ingest_stage_duration_seconds parse": 30,
+		"ingest_stage_duration_seconds read": 62, "ingest_stage_duration_seconds original": 30,
+		"ingest_stage_duration_seconds parse": 30,
 	} {
 		assert.InDelta(t, want, values[name], 0, name)
 	}
 	for _, positive := range []string{
-		"ingest_tokens_total", "ingest_embedding_batch_texts", "ingest_last_run_timestamp_seconds", "ingest_stage_duration_seconds discover",
-		"ingest_stage_duration_seconds embed", "ingest_stage_duration_seconds upsert", "ingest_stage_duration_seconds verify", "ingest_stage_duration_seconds commit",
+		"ingest_tokens_total", "ingest_embedding_batch_texts", "ingest_last_run_timestamp_seconds",
+		"ingest_stage_duration_seconds discover", "ingest_stage_duration_seconds embed",
+		"ingest_stage_duration_seconds upsert", "ingest_stage_duration_seconds verify",
+		"ingest_stage_duration_seconds commit",
 	} {
 		assert.Positive(t, values[positive], positive)
 	}
@@ -252,7 +257,8 @@ func TestConfigIsChecked(t *testing.T) {
 
 func TestSearch(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
-	w.write("breaker.md", "# Breaker\n\n## Opening\n\nFive consecutive failures open the breaker.\n\n## Closing\n\nA good probe closes it.\n")
+	w.write("breaker.md", "# Breaker\n\n## Opening\n\nFive consecutive failures open the breaker.\n\n"+
+		"## Closing\n\nA good probe closes it.\n")
 	w.write("pumps.md", "# Pumps\n\nPump seven is loud in winter.\n")
 	_, err := w.run()
 	require.NoError(t, err)
@@ -276,7 +282,8 @@ func TestSearch(t *testing.T) {
 	_, err = p.Search(t.Context(), "x", pipeline.SearchOptions{Where: "no such ((filter"})
 	require.Error(t, err)
 
-	_, err = w.pipeline(func(c *pipeline.Config) { c.Model = "another" }).Search(t.Context(), "x", pipeline.SearchOptions{})
+	another := w.pipeline(func(c *pipeline.Config) { c.Model = "another" })
+	_, err = another.Search(t.Context(), "x", pipeline.SearchOptions{})
 	assert.Equal(t, pipeline.StopConfiguration, stopOf(t, err).Kind)
 	nowhere := w.pipeline(func(c *pipeline.Config) { c.Collection = "nowhere" })
 	_, err = nowhere.Search(t.Context(), "x", pipeline.SearchOptions{})
@@ -295,11 +302,14 @@ func found(ids []string) []client.SearchResult {
 	for i := range scores {
 		scores[i] = 0.5
 	}
-	same := slices.Repeat([]string{"x"}, len(ids))
-	return []client.SearchResult{{ResultCount: len(ids), Scores: scores, IDs: entity.NewColumnVarChar(rows.Field.ID, ids), Fields: client.ResultSet{
-		entity.NewColumnVarChar(rows.Field.ID, ids), entity.NewColumnVarChar(rows.Field.Source, same), entity.NewColumnVarChar(rows.Field.Heading, same),
-		entity.NewColumnVarChar(rows.Field.Text, same), entity.NewColumnJSONBytes(rows.Field.Meta, slices.Repeat([][]byte{[]byte("{}")}, len(ids))),
-	}}}
+	key := entity.NewColumnVarChar(rows.Field.ID, ids)
+	fields := client.ResultSet{key}
+	for _, name := range []string{rows.Field.Source, rows.Field.Heading, rows.Field.Text} {
+		fields = append(fields, entity.NewColumnVarChar(name, slices.Repeat([]string{"x"}, len(ids))))
+	}
+	meta := slices.Repeat([][]byte{[]byte("{}")}, len(ids))
+	fields = append(fields, entity.NewColumnJSONBytes(rows.Field.Meta, meta))
+	return []client.SearchResult{{ResultCount: len(ids), Scores: scores, IDs: key, Fields: fields}}
 }
 
 func (r *ranked) Search(
@@ -332,8 +342,8 @@ func TestRankingsAreFused(t *testing.T) {
 	assert.Empty(t, hits)
 }
 
-// The stores are the truth: a journal that speaks of a collection that is gone
-// is not believed.
+// The stores are the truth: a journal that mentions a collection that no longer
+// exists is not believed.
 func TestLostCollection(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(10)
@@ -403,7 +413,9 @@ func TestSearchWhileAnUpstreamIsAway(t *testing.T) {
 	_, err := w.run()
 	require.NoError(t, err)
 	p := w.pipeline()
-	for status, kind := range map[int]pipeline.StopKind{500: pipeline.StopDeferred, 401: pipeline.StopDenied, 429: pipeline.StopDeferred} {
+	for status, kind := range map[int]pipeline.StopKind{
+		500: pipeline.StopDeferred, 401: pipeline.StopDenied, 429: pipeline.StopDeferred,
+	} {
 		w.model.Script(llmtest.All(llmtest.Status(status)))
 		_, err = p.Search(t.Context(), "valve", pipeline.SearchOptions{})
 		assert.Equal(t, kind, stopOf(t, err).Kind, status)

@@ -34,8 +34,8 @@ type inquiry struct {
 	start, end int64
 }
 
-// answers reports whether a chunk is the answer to a question: it is of the same
-// document, and half of the shorter of the two lies in the other.
+// answers reports whether a chunk is the answer to a question: it is of the
+// same document, and half of the shorter of the two lies in the other.
 func (q inquiry) answers(source string, start, end int64) bool {
 	common := min(q.end, end) - max(q.start, start)
 	return source == q.source && common > 0 && 2*common >= min(q.end-q.start, end-start)
@@ -64,7 +64,9 @@ func newShelf(t *testing.T) *shelf {
 
 // put adds a chunk. It is embedded and stored without headings.
 func (s *shelf) put(t *testing.T, source string, c chunk.Chunk) {
-	row := &rows.Row{Doc: rows.DocumentHash(source), Source: source, Ordinal: c.Ordinal, Text: c.Text, Meta: []byte("{}")}
+	row := &rows.Row{
+		Doc: rows.DocumentHash(source), Source: source, Ordinal: c.Ordinal, Text: c.Text, Meta: []byte("{}"),
+	}
 	row.Vector, _ = s.model.Embed(c.Text)
 	row.Seal(c.Text)
 	if _, known := s.spans[row.ID]; known {
@@ -82,8 +84,8 @@ func (s *shelf) flush(t *testing.T) {
 	s.rows = nil
 }
 
-// ranks are the places of the answer to each question in a ranking, from 1; 0 if
-// it is not among the candidates.
+// ranks are the places of the answer to each question in a ranking, from 1; 0
+// if it is not among the candidates.
 type ranks []int
 
 func (r ranks) each(value func(rank int) float64) []float64 {
@@ -117,7 +119,8 @@ func mean(values []float64) float64 {
 }
 
 // gain is the mean of the differences between two rankings, question by
-// question, with the bounds in which 95 of 100 resamplings of the questions lie.
+// question, with the bounds in which 95 of 100 resamplings of the questions
+// lie.
 type gain struct{ mean, low, high float64 }
 
 func (g gain) String() string { return fmt.Sprintf("%+.3f [%+.3f, %+.3f]", g.mean, g.low, g.high) }
@@ -165,7 +168,8 @@ func (s *shelf) ask(t *testing.T, questions []inquiry) map[string]ranks {
 }
 
 func (s *shelf) searchText(t *testing.T, question string) (hits []pipeline.Hit, err error) {
-	results, err := s.store.SearchText(t.Context(), "docs", "", []string{rows.Field.ID, rows.Field.Source}, question, candidates)
+	fields := []string{rows.Field.ID, rows.Field.Source}
+	results, err := s.store.SearchText(t.Context(), "docs", "", fields, question, candidates)
 	require.NoError(t, err)
 	list, err := rows.Read(results[0].Fields)
 	for _, row := range list {
@@ -175,12 +179,16 @@ func (s *shelf) searchText(t *testing.T, question string) (hits []pipeline.Hit, 
 }
 
 func (s *shelf) rankOf(q inquiry, hits []pipeline.Hit) int {
-	return 1 + slices.IndexFunc(hits, func(h pipeline.Hit) bool { span := s.spans[h.ID]; return q.answers(h.Source, span[0], span[1]) })
+	return 1 + slices.IndexFunc(hits, func(h pipeline.Hit) bool {
+		span := s.spans[h.ID]
+		return q.answers(h.Source, span[0], span[1])
+	})
 }
 
 func report(t *testing.T, set string, found map[string]ranks, names ...string) {
 	for _, name := range names {
-		t.Logf("| %-28s | %-9s | %9d | %.3f | %.3f |", set, name, len(found[name]), mean(found[name].each(reciprocal)), mean(found[name].each(inTen)))
+		r := found[name]
+		t.Logf("| %-28s | %-9s | %9d | %.3f | %.3f |", set, name, len(r), mean(r.each(reciprocal)), mean(r.each(inTen)))
 	}
 }
 
@@ -218,7 +226,8 @@ func cutAtHeadings(text, ext string) []headed {
 		if i+1 < len(heads) {
 			end = heads[i+1][0]
 		}
-		list = append(list, headed{heading: strings.TrimSpace(text[at[2]:at[3]]), body: strings.TrimSpace(text[at[1]:end])})
+		heading, body := strings.TrimSpace(text[at[2]:at[3]]), strings.TrimSpace(text[at[1]:end])
+		list = append(list, headed{heading: heading, body: body})
 	}
 	return list
 }
@@ -241,13 +250,15 @@ func TestFusedRankingFindsSections(t *testing.T) {
 		require.NoError(t, err)
 		for i, section := range cutAtHeadings(strings.ReplaceAll(string(text), "\r\n", "\n"), filepath.Ext(file)) {
 			source := fmt.Sprintf("%s#%d", file, i)
-			for c, err := range chunker.Chunks(parsers.Blocks(t.Context(), parse.FromBytes("section.txt", []byte(section.body)))) {
+			body := parse.FromBytes("section.txt", []byte(section.body))
+			for c, err := range chunker.Chunks(parsers.Blocks(t.Context(), body)) {
 				if err == nil {
 					s.put(t, source, c)
 				}
 			}
 			if asks(section.heading) && len(section.body) >= 200 && !seen[section.heading] {
-				questions = append(questions, inquiry{text: section.heading, source: source, end: int64(len(section.body))})
+				end := int64(len(section.body))
+				questions = append(questions, inquiry{text: section.heading, source: source, end: end})
 			}
 			seen[section.heading] = true
 		}
@@ -263,9 +274,9 @@ func TestFusedRankingFindsSections(t *testing.T) {
 
 // TestDefaultChunksAnswerBetterThanFixed asks with the headings of the Python
 // manual. Either chunker is given the pages without their headings, and its
-// chunks are stored without heading paths: only where they are cut differs. Some
-// of the pages and questions will do to see that all is well; PENSTOCK_LONG=1 asks
-// enough of them to tell the two apart.
+// chunks are stored without heading paths: only where they are cut differs.
+// Some of the pages and questions will do to see that all is well;
+// PENSTOCK_LONG=1 asks enough of them to tell the two apart.
 func TestDefaultChunksAnswerBetterThanFixed(t *testing.T) {
 	pages, most := readPages(t), 1200
 	long := os.Getenv("PENSTOCK_LONG") == "1"
@@ -294,7 +305,8 @@ func TestDefaultChunksAnswerBetterThanFixed(t *testing.T) {
 		t.Log(len(s.spans), "chunks")
 	}
 	for _, name := range []string{"vectors", "text", "fused"} {
-		rank, recall := paired(found["structure"][name], found["fixed"][name], reciprocal), paired(found["structure"][name], found["fixed"][name], inTen)
+		structure, fixed := found["structure"][name], found["fixed"][name]
+		rank, recall := paired(structure, fixed, reciprocal), paired(structure, fixed, inTen)
 		t.Logf("structure less fixed, %s: reciprocal rank %s, recall at 10 %s", name, rank, recall)
 	}
 	if g := paired(found["structure"]["fused"], found["fixed"]["fused"], reciprocal); long {
@@ -374,7 +386,8 @@ func (p *page) withoutHeadings(mode chunk.Mode) func(func(block.Block, error) bo
 	}
 }
 
-// unlike leaves out the questions that are asked twice, and draws from the rest.
+// unlike leaves out the questions that are asked twice, and draws from the
+// rest.
 func unlike(questions []inquiry, most int) []inquiry {
 	times := map[string]int{}
 	for _, q := range questions {

@@ -128,9 +128,9 @@ func (w *world) pipeline(change ...func(*pipeline.Config)) *pipeline.Pipeline {
 	for _, c := range change {
 		c(&config)
 	}
-	for _, b := range []*resilience.Breaker{config.ObjectGuard.Breaker, config.VectorGuard.Breaker, config.LLMGuard.Breaker} {
-		b.Reset()
-	}
+	config.ObjectGuard.Breaker.Reset()
+	config.VectorGuard.Breaker.Reset()
+	config.LLMGuard.Breaker.Reset()
 	p, err := pipeline.New(config)
 	require.NoError(w.t, err)
 	w.reports = map[string]pipeline.Document{}
@@ -147,8 +147,9 @@ func (w *world) run(change ...func(*pipeline.Config)) (pipeline.Summary, error) 
 func (w *world) rows() []rows.Row {
 	w.t.Helper()
 	answer, err := w.store.Query(w.t.Context(), "docs", nil, `id != ""`, []string{
-		rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Policy, rows.Field.TextSHA,
-		rows.Field.Heading, rows.Field.Text, rows.Field.Meta, rows.Field.Vector,
+		rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA,
+		rows.Field.Policy, rows.Field.TextSHA, rows.Field.Heading, rows.Field.Text, rows.Field.Meta,
+		rows.Field.Vector,
 	}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	require.NoError(w.t, err)
 	list, err := rows.Read(answer)
@@ -285,8 +286,8 @@ type call struct {
 // hook is told of calls. An error is what the caller gets.
 type hook func(context.Context, call) error
 
-// hooked is a vector store that tells of some of its calls before they are made,
-// and after they went well.
+// hooked is a vector store that tells of some of its calls before they are
+// made, and after they went well.
 type hooked struct {
 	vectorstore.Store
 
