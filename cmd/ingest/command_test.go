@@ -82,7 +82,10 @@ type output struct {
 func (c *command) start(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Dir = c.dir
-	cmd.Env = append([]string{beCommand + "=1", "HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH"), "AWS_EC2_METADATA_DISABLED=true"}, c.env...)
+	cmd.Env = append([]string{
+		beCommand + "=1", "HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH"),
+		"AWS_EC2_METADATA_DISABLED=true",
+	}, c.env...)
 	return cmd
 }
 
@@ -97,7 +100,10 @@ func (c *command) run(t *testing.T, args ...string) output {
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit, "%v", args)
 	}
-	o := output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), began: began, ended: time.Now()}
+	o := output{
+		code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(),
+		began: began, ended: time.Now(),
+	}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		o.peak = usage.Maxrss * 1024
 	}
@@ -127,8 +133,8 @@ func (c *command) ingest(t *testing.T, args ...string) output {
 	return o
 }
 
-// write lays a file below the working folder, whole from the moment it is there:
-// somebody may be watching.
+// write lays a file below the working folder, whole from the moment it is
+// there: somebody may be watching.
 func (c *command) write(t *testing.T, name, content string) {
 	t.Helper()
 	full := filepath.Join(c.dir, filepath.FromSlash(name))

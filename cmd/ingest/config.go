@@ -65,7 +65,8 @@ func decode(content []byte, values *map[string]any) error {
 // Validate is part of kong.Resolver.
 func (c *configFile) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the file's value for a flag. The environment takes precedence.
+// Resolve returns the file's value for a flag. The environment takes
+// precedence.
 func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	value, ok := c.values[flag.Name]
 	if !ok || environment(flag) != "" {
@@ -81,8 +82,8 @@ func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 // truth matches what the flag parser accepts as a boolean.
 var truth = regexp.MustCompile(`^(?i:true|1|yes|false|0|no)$`)
 
-// fit converts a value of the file to what the flag's parser expects. Values may
-// be secrets, so errors do not quote them.
+// fit converts a value of the file to what the flag's parser expects. Values
+// may be secrets, so errors do not quote them.
 func fit(flag *kong.Flag, value any) (any, error) {
 	fields, isMap := value.(map[string]any)
 	_, isList := value.([]any)
@@ -137,7 +138,8 @@ func (c *configFile) unknown(app *kong.Application) error {
 	for name := range c.values {
 		if !known[name] {
 			return configuration(fmt.Errorf(
-				"configuration file %s: unknown setting %q; settings are flag names without the leading dashes", c.path, name))
+				"configuration file %s: unknown setting %q; settings are flag names without the leading dashes",
+				c.path, name))
 		}
 	}
 	return nil

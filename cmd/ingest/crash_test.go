@@ -85,7 +85,8 @@ func (tl *till) requirePaidOnce(t *testing.T) (texts, again int) {
 						lost[before.run] = map[int]bool{}
 					}
 					lost[before.run][before.request] = true
-					require.LessOrEqual(t, len(lost[before.run]), 5, "run %d kept less than what was not in flight: %q", before.run, text)
+					require.LessOrEqual(t, len(lost[before.run]), 5, "run %d kept less than what was not in flight: %q",
+						before.run, text)
 				}
 				paid[text] = payment{run, n}
 			}
@@ -139,7 +140,8 @@ func killAgainAndAgain(t *testing.T, c *command, paid *till, collection string, 
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range crashDocuments {
-		c.write(t, fmt.Sprintf("docs/report%03d.md", i), fmt.Sprintf("# Report %d\n\nThe first version of report %d.\n", i, i))
+		c.write(t, fmt.Sprintf("docs/report%03d.md", i),
+			fmt.Sprintf("# Report %d\n\nThe first version of report %d.\n", i, i))
 	}
 	paid.nextRun()
 	require.Zero(t, c.ingest(t, "docs").code)
@@ -166,7 +168,8 @@ func killAgainAndAgain(t *testing.T, c *command, paid *till, collection string, 
 	require.Zero(t, last.code, last.stdout+last.stderr)
 	ids := c.stored(t, collection)
 	texts, again := paid.requirePaidOnce(t)
-	t.Logf("%d runs, %d of them killed within %s; %d texts embedded, %d of them again after a kill", times, killed, whole.Round(time.Millisecond), texts, again)
+	t.Logf("%d runs, %d of them killed within %s; %d texts embedded, %d of them again after a kill", times, killed,
+		whole.Round(time.Millisecond), texts, again)
 
 	verify := c.run(t, "verify")
 	require.Zero(t, verify.code, verify.stdout)
@@ -189,7 +192,8 @@ func freshIDs(t *testing.T, c *command) []string {
 func smallDisk(t *testing.T, folder string, size int) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(folder, 0o755))
-	if err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", size), "tmpfs", folder).Run(); err != nil {
+	if err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", size), "tmpfs", folder).
+		Run(); err != nil {
 		t.Skip("a file system of its own needs root")
 	}
 	t.Cleanup(func() { assert.NoError(t, exec.Command("umount", "-l", folder).Run()) })

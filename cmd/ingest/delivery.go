@@ -15,9 +15,9 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// Delivery holds the flags for monitoring: where to deliver metrics that are not
-// scraped, where to write state changes of the circuit breakers, and how long a
-// breaker stays open.
+// Delivery holds the flags for monitoring: where to deliver metrics that are
+// not scraped, where to write state changes of the circuit breakers, and how
+// long a breaker stays open.
 type Delivery struct {
 	Pushgateway     string        `group:"monitoring" env:"PENSTOCK_PUSHGATEWAY" placeholder:"URL" help:"Push the metrics to this Pushgateway when a run ends; a failed push does not fail the run."`
 	PushgatewayJob  string        `group:"monitoring" default:"ingest" env:"PENSTOCK_PUSHGATEWAY_JOB" placeholder:"NAME" help:"Job name for the Pushgateway (${default})."`
@@ -128,9 +128,11 @@ type auditRecord struct {
 
 func newAuditRecord(t resilience.Transition) auditRecord {
 	r := auditRecord{
-		Time: t.At.UTC(), Event: "circuit_breaker_transition", Process: os.Getpid(), Upstream: t.Upstream, From: t.From, To: t.To,
+		Time: t.At.UTC(), Event: "circuit_breaker_transition", Process: os.Getpid(), Upstream: t.Upstream,
+		From: t.From, To: t.To,
 		Generation: t.Generation, Reason: t.Reason, Eligible: t.Eligible, Failures: t.Failures, ProbeID: t.ProbeID,
-		PolicyVersion: t.PolicyVersion, InState: t.InState.Seconds(), SinceOpened: t.SinceOpened.Seconds(), Refused: t.Refused,
+		PolicyVersion: t.PolicyVersion, InState: t.InState.Seconds(), SinceOpened: t.SinceOpened.Seconds(),
+		Refused: t.Refused,
 	}
 	if !t.OpenUntil.IsZero() {
 		until := t.OpenUntil.UTC()
@@ -139,8 +141,8 @@ func newAuditRecord(t resilience.Transition) auditRecord {
 	return r
 }
 
-// auditLog writes each record with one call, so that several processes can share
-// a file.
+// auditLog writes each record with one call, so that several processes can
+// share a file.
 type auditLog struct {
 	log *slog.Logger
 
@@ -156,6 +158,7 @@ func (l *auditLog) write(t resilience.Transition) {
 		_, err = l.to.Write(append(line, '\n'))
 	}
 	if err != nil {
-		l.log.Error("a circuit breaker's state change is missing from the audit log", "upstream", t.Upstream, "error", err)
+		l.log.Error("a circuit breaker's state change is missing from the audit log", "upstream", t.Upstream,
+			"error", err)
 	}
 }

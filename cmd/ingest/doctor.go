@@ -73,7 +73,10 @@ func severity(code int) int {
 func (a *app) examineFolder() pipeline.Finding {
 	finding := pipeline.Finding{Upstream: "state", Hint: "set --state to a writable folder on a local disk"}
 	if _, _, remote := a.settings.remoteState(); remote {
-		finding = pipeline.Finding{Upstream: "folder", Hint: "the embedded stores need it: change to a writable directory, or use real stores"}
+		finding = pipeline.Finding{
+			Upstream: "folder",
+			Hint:     "the embedded stores need it: change to a writable directory, or use real stores",
+		}
 	}
 	err := os.MkdirAll(a.folder(), 0o750)
 	if err == nil {

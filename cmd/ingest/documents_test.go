@@ -85,7 +85,8 @@ func TestMemoryOnManySmallFiles(t *testing.T) {
 	files := atLength(5_000, 50_000)
 	c := newCommand(t)
 	for i := range files {
-		c.write(t, fmt.Sprintf("notes/%02d/note%05d.txt", i%100, i), fmt.Sprintf("Note %d: valve %d was opened by operator %d.\n", i, i*13, i*7))
+		c.write(t, fmt.Sprintf("notes/%02d/note%05d.txt", i%100, i),
+			fmt.Sprintf("Note %d: valve %d was opened by operator %d.\n", i, i*13, i*7))
 	}
 	o := c.ingest(t, "notes")
 	require.Zero(t, o.code, o.stderr)
@@ -117,7 +118,14 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A text.")
 	require.Zero(t, c.ingest(t, "docs").code)
-	for _, verb := range [][]string{{"docs"}, {"--json", "docs"}, {"search", "text"}, {"status"}, {"config"}, {"doctor"}} {
+	for _, verb := range [][]string{
+		{"docs"},
+		{"--json", "docs"},
+		{"search", "text"},
+		{"status"},
+		{"config"},
+		{"doctor"},
+	} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		require.NoError(t, err)
 		cmd := c.start(t.Context(), verb...)
@@ -134,7 +142,13 @@ func TestNamesKeepToTheirLine(t *testing.T) {
 	c.write(t, "docs/a\ndeleted  b.md", "A pump.")
 	c.write(t, "docs/c\ndeleted  d.md", "")
 	require.Equal(t, exitData, c.run(t, "docs").code)
-	for _, verb := range [][]string{{"docs", "--dry-run", "--id-prefix=x"}, {"search", "pump"}, {"status"}, {"retry"}, {"delete", "docs/"}} {
+	for _, verb := range [][]string{
+		{"docs", "--dry-run", "--id-prefix=x"},
+		{"search", "pump"},
+		{"status"},
+		{"retry"},
+		{"delete", "docs/"},
+	} {
 		o := c.run(t, verb...)
 		assert.Contains(t, o.stdout, " deleted  ", "%v", verb)
 		assert.NotRegexp(t, `(?m)^deleted  [bd]\.md`, o.stdout, "%v", verb)

@@ -124,7 +124,8 @@ func TestKilledWhileEnriching(t *testing.T) {
 	for _, after := range []int{1, 20, 90, 180} {
 		cmd := c.start(t.Context(), "docs")
 		require.NoError(t, cmd.Start())
-		require.Eventually(t, func() bool { return model.Stats().ByPath[chatPath] >= after }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return model.Stats().ByPath[chatPath] >= after },
+			time.Minute, time.Millisecond)
 		require.NoError(t, cmd.Process.Kill())
 		require.Error(t, cmd.Wait())
 	}
@@ -206,7 +207,8 @@ func TestChatModelDoesNotFit(t *testing.T) {
 // A real model, and a small one: what it says is not worth much, and must fit.
 func TestLlamaEnriches(t *testing.T) {
 	c := newCommand(t, "PENSTOCK_CHAT_BASE_URL="+upstreams.Llama(t))
-	c.write(t, "docs/pump.txt", "The pump in the north tunnel was shut down at noon. Its bearing had run hot for three hours before anybody saw it.")
+	c.write(t, "docs/pump.txt",
+		"The pump in the north tunnel was shut down at noon. Its bearing had run hot for three hours before anybody saw it.")
 	args := []string{"--enrich=context", "--enrich-model=smollm2", "docs"}
 	o := c.ingest(t, args...)
 	require.Zero(t, o.code, o.stdout+o.stderr)

@@ -26,8 +26,8 @@ type cli struct {
 	Config  configCmd  `cmd:"" help:"Show the settings in force and where each comes from, with secrets masked."`
 }
 
-// Settings are the flags of every verb. Each is taken from the command line, the
-// environment or the configuration file, in this order.
+// Settings are the flags of every verb. Each is taken from the command line,
+// the environment or the configuration file, in this order.
 type Settings struct {
 	ConfigFile string        `name:"config" placeholder:"FILE" env:"PENSTOCK_CONFIG" help:"Configuration file (YAML). Default: penstock.yaml, if it exists."`
 	State      string        `default:"${state}" env:"PENSTOCK_STATE" placeholder:"DIR" help:"Folder for the journal and the embedded stores, on a local disk (${default}). Given s3://bucket/prefix, the journal is kept there and the embedded stores in ${state}."`

@@ -6,9 +6,9 @@
 //
 // Without configuration everything stays in the folder .penstock: originals as
 // files, chunks and vectors in SQLite, embeddings from a model inside the
-// binary. --s3-endpoint, --milvus and --llm-base-url switch each of the three to
-// a real upstream. "ingest --help" lists the verbs and flags, "ingest config" the
-// settings in force and where each comes from.
+// binary. --s3-endpoint, --milvus and --llm-base-url switch each of the three
+// to a real upstream. "ingest --help" lists the verbs and flags, "ingest
+// config" the settings in force and where each comes from.
 //
 // Results go to stdout, logs and the progress bar to stderr. The exit codes
 // follow sysexits.h, so that an orchestrator knows whether to run the command
@@ -41,9 +41,9 @@ type signalError struct{ signal os.Signal }
 
 func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
 
-// signals cancels the context at the first SIGINT or SIGTERM, so that the run can
-// save its state, and ends the process at the second. A closed stdout counts as a
-// signal too, see checkedWriter.
+// signals cancels the context at the first SIGINT or SIGTERM, so that the run
+// can save its state, and ends the process at the second. A closed stdout
+// counts as a signal too, see checkedWriter.
 func signals(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	caught := make(chan os.Signal, 2)

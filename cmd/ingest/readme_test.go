@@ -78,7 +78,8 @@ func TestCommandsOfTheGuides(t *testing.T) {
 	model := llmtest.NewServer(t, llmtest.Options{})
 	s3 := upstreams.SeaweedFS(t)
 	real := strings.NewReplacer(
-		"http://127.0.0.1:8333", s3.Endpoint, "127.0.0.1:19530", upstreams.Milvus(t), "http://127.0.0.1:8080/v1", model.URL,
+		"http://127.0.0.1:8333", s3.Endpoint, "127.0.0.1:19530", upstreams.Milvus(t),
+		"http://127.0.0.1:8080/v1", model.URL,
 		"AWS_ACCESS_KEY_ID=penstock", "AWS_ACCESS_KEY_ID="+s3.AccessKey,
 		"AWS_SECRET_ACCESS_KEY=penstock-secret", "AWS_SECRET_ACCESS_KEY="+s3.SecretKey,
 		"AWS_REGION=us-east-1", "AWS_REGION="+s3.Region,
@@ -111,7 +112,8 @@ func guideFolder(t *testing.T) string {
 	entries, err := os.ReadDir(absolute)
 	require.NoError(t, err)
 	for _, entry := range entries {
-		if name := entry.Name(); !strings.HasPrefix(name, ".") && name != "bin" && name != "docs" && name != "README.md" {
+		if name := entry.Name(); !strings.HasPrefix(name, ".") && name != "bin" &&
+			name != "docs" && name != "README.md" {
 			require.NoError(t, os.Symlink(filepath.Join(absolute, name), filepath.Join(dir, name)))
 		}
 	}
@@ -169,7 +171,8 @@ func TestGuideScriptForCron(t *testing.T) {
 	scripts := blocks(t, operations, "sh")
 	scripts = slices.DeleteFunc(scripts, func(s string) bool { return !strings.Contains(s, "/etc/cron.hourly/") })
 	require.Len(t, scripts, 1)
-	script := strings.NewReplacer("/var/lib/penstock", "state", "/srv/docs", "docs", "/var/log/ingest.jsonl", "ingest.jsonl").Replace(scripts[0])
+	script := strings.NewReplacer("/var/lib/penstock", "state", "/srv/docs", "docs", "/var/log/ingest.jsonl",
+		"ingest.jsonl").Replace(scripts[0])
 	cron := func() (string, int) {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 		cmd.Dir, cmd.Env = c.dir, append([]string{"PATH=" + c.dir + ":" + os.Getenv("PATH"), "HOME=" + c.dir}, c.env...)

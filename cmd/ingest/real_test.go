@@ -41,7 +41,10 @@ func collectionName(t *testing.T) string {
 func storedRows(t *testing.T, store vectorstore.Store, collection string) []rows.Row {
 	t.Helper()
 	answer, err := store.Query(t.Context(), collection, nil, rows.Field.ID+` != ""`,
-		[]string{rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA},
+		[]string{
+			rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal,
+			rows.Field.Chunks, rows.Field.SHA,
+		},
 		client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	require.NoError(t, err)
 	list, err := rows.Read(answer)
@@ -117,7 +120,8 @@ func pythonDocs(t *testing.T, c *command, collection string, requests func() int
 	first := c.ingest(t, args...)
 	require.Zero(t, first.code, first.stdout+first.stderr)
 	require.Greater(t, first.summary.Ingested, 400)
-	t.Logf("%d files, %d chunks in %s: %.0f files/s, %.0f chunks/s, peak memory %d MB", first.summary.Ingested, first.summary.Chunks,
+	t.Logf("%d files, %d chunks in %s: %.0f files/s, %.0f chunks/s, peak memory %d MB",
+		first.summary.Ingested, first.summary.Chunks,
 		first.summary.Elapsed, float64(first.summary.Ingested)/first.summary.Elapsed.Seconds(),
 		float64(first.summary.Chunks)/first.summary.Elapsed.Seconds(), first.peak>>20)
 	store := openStore(t, c)
@@ -133,14 +137,16 @@ func pythonDocs(t *testing.T, c *command, collection string, requests func() int
 	page := filepath.Join(docs, "library", "zlib.html")
 	content, err := os.ReadFile(page)
 	require.NoError(t, err)
-	changed := strings.Replace(string(content), "</body>", "<h1>Penstocks</h1><p>A penstock shuts before the turbine is wrecked.</p></body>", 1)
+	changed := strings.Replace(string(content), "</body>",
+		"<h1>Penstocks</h1><p>A penstock shuts before the turbine is wrecked.</p></body>", 1)
 	require.NoError(t, os.WriteFile(page, []byte(changed), 0o644))
 	one := c.ingest(t, args...)
 	require.Zero(t, one.code, one.stderr)
 	require.Equal(t, 1, one.summary.Ingested)
 	require.Equal(t, first.summary.Unchanged+first.summary.Ingested-1, one.summary.Unchanged)
 	require.Less(t, one.summary.Embedded, one.summary.Chunks, "what did not change is not embedded again")
-	// Close to the text: the index of fresh rows in Milvus looks at an eighth of them.
+	// Close to the text: the index of fresh rows in Milvus looks at an eighth
+	// of them.
 	found := c.run(t, "search", "Penstocks: a penstock shuts before the turbine is wrecked")
 	require.Zero(t, found.code, found.stderr)
 	require.Contains(t, strings.SplitN(found.stdout, "\n", 2)[0], "manual/library/zlib.html")

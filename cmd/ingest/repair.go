@@ -156,7 +156,8 @@ func (a *app) printVerification(v pipeline.Verification) {
 		a.printJSON(map[string]pipeline.Verification{"summary": v})
 		return
 	}
-	fmt.Fprintf(a.stdout, "%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
+	fmt.Fprintf(a.stdout,
+		"%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
 		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Mended)
 	if v.Missing > 0 && v.Mended > 0 {
 		fmt.Fprintln(a.stdout, "run 'ingest retry' to ingest the missing documents again")

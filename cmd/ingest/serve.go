@@ -72,7 +72,8 @@ func (c *serveCmd) listen() (net.Listener, error) {
 	}
 	if c.Token == "" && !loopback(listener) {
 		return nil, usage(errors.Join(
-			fmt.Errorf("--listen %s is not a loopback address and needs a token: set PENSTOCK_TOKEN", c.Listen), listener.Close()))
+			fmt.Errorf("--listen %s is not a loopback address and needs a token: set PENSTOCK_TOKEN", c.Listen),
+			listener.Close()))
 	}
 	return netutil.LimitListener(listener, connections), nil
 }
@@ -107,7 +108,10 @@ func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{command: c, app: a, show: &display{app: a}, breakers: []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3}}
+	s := &service{
+		command: c, app: a, show: &display{app: a},
+		breakers: []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3},
+	}
 	config.Report = s.document
 	if s.pipeline, err = pipeline.New(config); err != nil {
 		return nil, configuration(err)
@@ -122,8 +126,9 @@ func (c *serveCmd) newPage(s *service, j *journal.Journal) (*statuspage.Page, er
 		return nil, usage(fmt.Errorf("--listen: %w", err))
 	}
 	return statuspage.New(statuspage.Config{
-		Breakers: s.breakers, Searcher: s.pipeline, Journal: j, Destination: s.pipeline.Destination, Metrics: metrics.Handler(),
-		Token: c.Token, AnyHost: c.Token != "" && !statuspage.IsLoopback(host), Hosts: c.AllowHost, Logger: s.app.log,
+		Breakers: s.breakers, Searcher: s.pipeline, Journal: j, Destination: s.pipeline.Destination,
+		Metrics: metrics.Handler(),
+		Token:   c.Token, AnyHost: c.Token != "" && !statuspage.IsLoopback(host), Hosts: c.AllowHost, Logger: s.app.log,
 	})
 }
 
@@ -194,9 +199,9 @@ func (s *service) passes(ctx context.Context) error {
 	}
 }
 
-// pass ingests the inputs once. It lists them again, since folders and files come
-// and go. Each pass is a task of its own: a call that a breaker refused in one may
-// be made in the next.
+// pass ingests the inputs once. It lists them again, since folders and files
+// come and go. Each pass is a task of its own: a call that a breaker refused in
+// one may be made in the next.
 func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 	inputs, err := s.command.inputs(s.app)
 	if err != nil {

@@ -35,7 +35,8 @@ type served struct {
 // serve starts the service and returns once it says where it serves.
 func (c *command) serve(t *testing.T, args ...string) *served {
 	t.Helper()
-	s := &served{cmd: c.start(context.WithoutCancel(t.Context()), append([]string{"serve", "--listen=127.0.0.1:0"}, args...)...)}
+	s := &served{cmd: c.start(context.WithoutCancel(t.Context()),
+		append([]string{"serve", "--listen=127.0.0.1:0"}, args...)...)}
 	s.cmd.Stderr = writerFunc(func(b []byte) { s.mu.Lock(); defer s.mu.Unlock(); s.stderr.Write(b) })
 	stdout, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -123,7 +124,8 @@ func TestServeIngestsWhatComes(t *testing.T) {
 	for line := range strings.Lines(s.out()) {
 		assert.True(t, json.Valid([]byte(line)), line)
 	}
-	assert.LessOrEqual(t, strings.Count(s.out(), `"document":"docs/a.md"`), 1, "unchanged documents are not told each time")
+	assert.LessOrEqual(t, strings.Count(s.out(), `"document":"docs/a.md"`), 1,
+		"unchanged documents are not told each time")
 	interrupted := strings.Count(s.out(), `"kind":"interrupted"`) // the pass that the signal met, if one was under way
 	assert.Equal(t, 2, strings.Count(s.out(), `"summary"`)-interrupted, "nor are passes that did nothing")
 }
@@ -198,7 +200,8 @@ func TestServeWithAToken(t *testing.T) {
 // A pass waits for the last breaker that is open, and no longer.
 func TestNextPass(t *testing.T) {
 	clock := testutil.NewClock()
-	breakers := resilience.NewRegistry(resilience.Config{Clock: clock, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+	breakers := resilience.NewRegistry(
+		resilience.Config{Clock: clock, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 	llm, s3 := breakers.MustRegister("llm", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
 	s := &service{command: &serveCmd{Interval: time.Hour}, breakers: breakers.All()}
 	for _, step := range []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// stateEnd bounds how long a run takes to write its state back at its end. It is
-// shorter than the time orchestrators leave between SIGTERM and SIGKILL.
+// stateEnd bounds how long a run takes to write its state back at its end. It
+// is shorter than the time orchestrators leave between SIGTERM and SIGKILL.
 const stateEnd = 12 * time.Second
 
 // remoteState returns the bucket and prefix of a --state in an object store.
@@ -125,8 +125,9 @@ func (a *app) stateConfig(ctx context.Context) (state.Config, error) {
 	}, err
 }
 
-// stateStop translates an error of the state for a run: it cannot proceed now, or
-// not with this configuration. A fault of this machine is returned unchanged.
+// stateStop translates an error of the state for a run: it cannot proceed now,
+// or not with this configuration. A fault of this machine is returned
+// unchanged.
 func stateStop(ctx context.Context, err error) error {
 	stop := &pipeline.StopError{Kind: pipeline.StopDeferred, Upstream: "s3", Err: err}
 	_, bucket := errors.AsType[*state.BucketError](err)
@@ -185,7 +186,10 @@ func (a *app) examineRemote(ctx context.Context) (pipeline.Finding, int) {
 	if err == nil {
 		held, err = state.Examine(ctx, config)
 	}
-	finding := pipeline.Finding{Upstream: "state", OK: err == nil, Detail: a.settings.State + " is writable and allows one run at a time"}
+	finding := pipeline.Finding{
+		Upstream: "state", OK: err == nil,
+		Detail: a.settings.State + " is writable and allows one run at a time",
+	}
 	switch err := stateStop(ctx, err); {
 	case err != nil:
 		finding.Detail, finding.Hint = err.Error(), "check the bucket of --state, the AWS_* settings and --s3-endpoint"

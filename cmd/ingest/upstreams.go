@@ -24,11 +24,12 @@ import (
 // awsItself is the value of --s3-endpoint that means AWS's own endpoint.
 const awsItself = "aws"
 
-// declareOperations makes the durations of the command's calls available from the
-// first scrape.
+// declareOperations makes the durations of the command's calls available from
+// the first scrape.
 func declareOperations() {
 	metrics.DeclareOperations("llm", "create_embeddings", "create_chat_completion")
-	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2", "delete_objects", "create_bucket")
+	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2",
+		"delete_objects", "create_bucket")
 	metrics.DeclareOperations("milvus", "has_collection", "describe_collection", "query", "upsert", "delete", "search")
 }
 
@@ -68,7 +69,11 @@ func (a *app) destination() string {
 	if s.Milvus != "" {
 		vectors = strings.TrimSuffix(maskUserinfo(s.Milvus), "/") + "/" + s.MilvusDatabase
 	}
-	return strings.Join([]string{"objects=" + objects, "bucket=" + s.S3Bucket, "prefix=" + s.S3Prefix, "vectors=" + vectors, "collection=" + s.Collection}, " ")
+	return strings.Join(
+		[]string{
+			"objects=" + objects, "bucket=" + s.S3Bucket, "prefix=" + s.S3Prefix, "vectors=" + vectors,
+			"collection=" + s.Collection,
+		}, " ")
 }
 
 func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
@@ -89,7 +94,8 @@ func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
 	return nil
 }
 
-// newS3 creates a client for the configured endpoint, or for AWS if none is set.
+// newS3 creates a client for the configured endpoint, or for AWS if none is
+// set.
 func (a *app) newS3(ctx context.Context) (*s3.Client, error) {
 	s := a.settings
 	endpoint := s.S3Endpoint
@@ -143,7 +149,8 @@ func (a *app) openModel(config *pipeline.Config) error {
 		config.Embeddings, config.Model, config.Dimensions = static, staticmodel.Name, 0
 		return nil
 	}
-	client, err := llm.NewClient(llm.Config{BaseURL: s.LLMBaseURL, APIKey: s.LLMAPIKey, Timeout: s.Timeout, CAFile: s.CACert})
+	client, err := llm.NewClient(
+		llm.Config{BaseURL: s.LLMBaseURL, APIKey: s.LLMAPIKey, Timeout: s.Timeout, CAFile: s.CACert})
 	if err != nil {
 		return configuration(fmt.Errorf("--llm-base-url: %w", err))
 	}

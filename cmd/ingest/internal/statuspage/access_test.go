@@ -165,7 +165,8 @@ func TestColoursHaveContrast(t *testing.T) {
 		} {
 			for name := range strings.FieldsSeq(pair.colours) {
 				require.NotEmpty(t, c[name], name)
-				assert.GreaterOrEqual(t, contrast(c[name], c[pair.on]), pair.least, fmt.Sprintf("%s: %s on %s", scheme, name, pair.on))
+				assert.GreaterOrEqual(t, contrast(c[name], c[pair.on]), pair.least,
+					fmt.Sprintf("%s: %s on %s", scheme, name, pair.on))
 			}
 		}
 	}

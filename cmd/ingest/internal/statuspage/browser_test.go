@@ -35,7 +35,8 @@ func chromium(t *testing.T) (host string) {
 	t.Helper()
 	program := upstreams.Program(t, "chromium", "chromium-browser", "google-chrome")
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 		"--user-data-dir="+t.TempDir(), "--remote-debugging-port=0", "--remote-allow-origins=*", "about:blank")
 	stderr, err := cmd.StderrPipe()
@@ -116,7 +117,8 @@ func (b *browser) eval(expression string) any {
 		Result           struct{ Value any }
 		ExceptionDetails json.RawMessage
 	}
-	result := b.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true})
+	result := b.call("Runtime.evaluate",
+		map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true})
 	require.NoError(b.t, json.Unmarshal(result, &answer))
 	require.Empty(b.t, string(answer.ExceptionDetails), expression)
 	return answer.Result.Value
@@ -141,8 +143,10 @@ func (b *browser) open(address string) {
 
 func (b *browser) view(width int, scheme string) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}})
+	b.call("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
+	b.call("Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}})
 }
 
 // inBrowser serves a page with something in every list and gives its address.
@@ -150,8 +154,14 @@ func inBrowser(t *testing.T) (*fixture, string) {
 	f := newFixture(t, nil)
 	long := "docs/" + strings.Repeat("a-long-name-without-a-space_", 12)
 	f.journal.problems = []journal.Problem{
-		{ID: "docs/" + attack, Status: journal.DeadLetter, Stage: "parse", Kind: "malformed", Reason: attack, At: time.Now()},
-		{ID: long, Status: journal.Deferred, Stage: "embed", Kind: "stopped", Reason: strings.Repeat("x", 500), At: time.Now()},
+		{
+			ID: "docs/" + attack, Status: journal.DeadLetter, Stage: "parse", Kind: "malformed",
+			Reason: attack, At: time.Now(),
+		},
+		{
+			ID: long, Status: journal.Deferred, Stage: "embed", Kind: "stopped",
+			Reason: strings.Repeat("x", 500), At: time.Now(),
+		},
 	}
 	f.searcher.hits = []pipeline.Hit{{Source: long, Heading: attack, Text: attack + strings.Repeat("y", 900)}}
 	f.PassBegins(time.Now())
@@ -171,7 +181,8 @@ const stateOf = `document.querySelector('[data-upstream=%s]').dataset.state === 
 func TestInABrowser(t *testing.T) {
 	host := chromium(t)
 	for name, test := range map[string]func(*testing.T, *browser){
-		"states": browseStates, "layout": browseLayout, "without scripts": browseWithoutScripts, "connection lost": browseReconnect,
+		"states": browseStates, "layout": browseLayout, "without scripts": browseWithoutScripts,
+		"connection lost": browseReconnect,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newTab(t, host)) })
 	}
@@ -193,7 +204,8 @@ func browseStates(t *testing.T, b *browser) {
 	} {
 		step.do()
 		b.until(fmt.Sprintf(stateOf, "s3", step.state))
-		assert.Equal(t, "s3 is "+step.state, b.eval(`document.getElementById('news').textContent`), "a screen reader hears it")
+		assert.Equal(t, "s3 is "+step.state, b.eval(`document.getElementById('news').textContent`),
+			"a screen reader hears it")
 	}
 	f.llm.Trip("drill")
 	left := `Number(/^in (\d+) s$/.exec(document.querySelector('[data-upstream=llm] [data-until]')?.textContent)?.[1])`
@@ -216,7 +228,8 @@ func browseLayout(t *testing.T, b *browser) {
 		for _, width := range []int{320, 390, 768, 1440} {
 			for _, scheme := range []string{"light", "dark"} {
 				b.view(width, scheme)
-				assert.LessOrEqual(t, b.eval(`document.documentElement.scrollWidth`), float64(width), "%s at %d", path, width)
+				assert.LessOrEqual(t, b.eval(`document.documentElement.scrollWidth`), float64(width), "%s at %d",
+					path, width)
 				back[scheme] = b.eval(`getComputedStyle(document.body).backgroundColor`)
 			}
 		}
@@ -239,7 +252,8 @@ func browseWithoutScripts(t *testing.T, b *browser) {
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true})
 	b.call("Page.navigate", map[string]any{"url": address + "/"})
 	look := func() string {
-		result, fault := b.send("Runtime.evaluate", map[string]any{"expression": `document.body?.innerText`, "returnByValue": true})
+		result, fault := b.send("Runtime.evaluate",
+			map[string]any{"expression": `document.body?.innerText`, "returnByValue": true})
 		if fault != "" { // it is being loaded
 			return ""
 		}
@@ -249,9 +263,13 @@ func browseWithoutScripts(t *testing.T, b *browser) {
 	}
 	shows := func(want string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(look(), want) }, 30*time.Second, 50*time.Millisecond, want)
+		require.Eventually(t, func() bool { return strings.Contains(look(), want) },
+			30*time.Second, 50*time.Millisecond, want)
 	}
-	for _, want := range []string{"Calls are refused at once", "Probe in ", "docs/" + attack, "This page reloads", "Search the ingested documents"} {
+	for _, want := range []string{
+		"Calls are refused at once", "Probe in ", "docs/" + attack, "This page reloads",
+		"Search the ingested documents",
+	} {
 		shows(want)
 	}
 	f.llm.Reset()

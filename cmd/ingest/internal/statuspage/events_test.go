@@ -107,9 +107,11 @@ func TestChangesArriveWithinASecond(t *testing.T) {
 		assert.NotContains(t, news, "event: progress\n", "what has not changed is not sent")
 
 		time.Sleep(30 * time.Second)
-		assert.NotContains(t, w.read(), "data:", "while it waits there is nothing to say: the page counts down by itself")
+		assert.NotContains(t, w.read(), "data:",
+			"while it waits there is nothing to say: the page counts down by itself")
 		time.Sleep(30 * time.Second) // the minute was over a second ago
-		assert.Contains(t, w.read(), `data-upstream="s3" data-state="half_open"`, "the wait ends without an event of the breaker")
+		assert.Contains(t, w.read(), `data-upstream="s3" data-state="half_open"`,
+			"the wait ends without an event of the breaker")
 
 		require.NoError(t, f.s3.Do(t.Context(), func(context.Context) error { return nil }))
 		time.Sleep(time.Second)
@@ -215,7 +217,8 @@ func TestNobodyWatches(t *testing.T) {
 	})
 }
 
-// A hundred changes in a moment are a few events, and the last of them is there.
+// A hundred changes in a moment are a few events, and the last of them is
+// there.
 func TestChangesAreGathered(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		w, _ := f.watch()

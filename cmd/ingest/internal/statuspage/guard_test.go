@@ -20,7 +20,10 @@ const testToken = "correct-horse-battery"
 func TestHeadersOfEveryAnswer(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Token = testToken })
 	bearer := with("Authorization", "Bearer "+testToken)
-	for _, path := range []string{"/", "/search?q=x", "/problems", "/metrics", "/healthz", "/readyz", "/login", "/style.css", "/app.js", "/icon.svg", "/nowhere"} {
+	for _, path := range []string{
+		"/", "/search?q=x", "/problems", "/metrics", "/healthz", "/readyz", "/login",
+		"/style.css", "/app.js", "/icon.svg", "/nowhere",
+	} {
 		h := f.get(path, bearer).Header()
 		csp := h.Get("Content-Security-Policy")
 		assert.Contains(t, csp, "default-src 'none'", path)
@@ -123,22 +126,28 @@ func TestHostIsChecked(t *testing.T) {
 	local := newFixture(t, func(c *Config) { c.Hosts = []string{"Status.example"} })
 	anywhere := newFixture(t, func(c *Config) { c.Token, c.AnyHost = testToken, true })
 	for host, want := range map[string]int{
-		"127.0.0.1:8091": 200, "localhost": 200, "LOCALHOST:8091": 200, "[::1]:8091": 200, "127.9.9.9": 200, "a.localhost:1": 200,
+		"127.0.0.1:8091": 200, "localhost": 200, "LOCALHOST:8091": 200, "[::1]:8091": 200,
+		"127.9.9.9": 200, "a.localhost:1": 200,
 		"status.example": 200, "status.example:443": 200,
-		"evil.example": 421, "evil.example:8091": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421, "10.0.0.7": 421,
+		"evil.example": 421, "evil.example:8091": 421, "127.0.0.1.evil.example": 421,
+		"localhost.evil.example": 421, "10.0.0.7": 421,
 		"": 421, "[::2]": 421, "0.0.0.0:8091": 421,
 	} {
 		for _, path := range []string{"/", "/metrics", "/healthz", "/style.css"} {
 			assert.Equal(t, want, local.get(path, func(r *http.Request) { r.Host = host }).Code, "%s at %q", path, host)
 		}
-		assert.Equal(t, 200, anywhere.get("/", with("Authorization", "Bearer "+testToken), func(r *http.Request) { r.Host = host }).Code)
+		assert.Equal(t, 200,
+			anywhere.get("/", with("Authorization", "Bearer "+testToken), func(r *http.Request) { r.Host = host }).Code)
 	}
 }
 
 func TestReadOnly(t *testing.T) {
 	f := newFixture(t, nil)
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		for _, path := range []string{"/", "/search", "/problems", "/metrics", "/events", "/healthz", "/readyz", "/login", "/logout"} {
+		for _, path := range []string{
+			"/", "/search", "/problems", "/metrics", "/events", "/healthz",
+			"/readyz", "/login", "/logout",
+		} {
 			r := httptest.NewRequest(method, path, nil)
 			assert.GreaterOrEqual(t, f.ask(r).Code, 400, "%s %s", method, path)
 		}
@@ -154,13 +163,20 @@ func TestNamesAndTextsStayText(t *testing.T) {
 		{ID: "docs/" + attack, Status: journal.DeadLetter, Stage: attack, Kind: attack, Reason: attack},
 		{ID: "else/" + attack, Status: journal.Deferred, Stage: "embed", Reason: attack},
 	}
-	f.searcher.hits = []pipeline.Hit{{Source: attack, Heading: attack, Text: attack + strings.Repeat(attack, 100), ID: attack}}
+	f.searcher.hits = []pipeline.Hit{{
+		Source: attack, Heading: attack,
+		Text: attack + strings.Repeat(attack, 100), ID: attack,
+	}}
 	fail(f.llm, attack)
 	f.milvus.ForceOpen(attack)
 	f.PassBegins(time.Now())
-	f.PassEnds(pipeline.Summary{Stopped: &pipeline.Stop{Kind: pipeline.StopFault, Reason: attack}}, nil, time.Now(), time.Now())
+	f.PassEnds(pipeline.Summary{Stopped: &pipeline.Stop{Kind: pipeline.StopFault, Reason: attack}}, nil,
+		time.Now(), time.Now())
 	bodies := map[string]string{}
-	for _, path := range []string{"/", "/problems", "/problems?status=deferred", "/search?q=" + url.QueryEscape(attack), "/search?q=%22+autofocus+onfocus%3Dalert(1)+x%3D%22"} {
+	for _, path := range []string{
+		"/", "/problems", "/problems?status=deferred", "/search?q=" + url.QueryEscape(attack),
+		"/search?q=%22+autofocus+onfocus%3Dalert(1)+x%3D%22",
+	} {
 		bodies[path] = f.get(path).Body.String()
 	}
 	for _, part := range f.fragments(t.Context()) {

@@ -9,8 +9,8 @@ import (
 const (
 	// watchers bounds the event streams at a time.
 	watchers = 64
-	// look is how often what changes without a word, such as a streak or the end
-	// of a wait, is looked at while somebody watches.
+	// look is how often what changes without a word, such as a streak or the
+	// end of a wait, is looked at while somebody watches.
 	look = 500 * time.Millisecond
 	// gap is the least time between two looks.
 	gap = 100 * time.Millisecond

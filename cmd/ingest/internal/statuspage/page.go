@@ -21,17 +21,17 @@
 //	/login         with a token only
 //
 // The page works without JavaScript: it is rendered on the server and reloads
-// every few seconds. With JavaScript it is updated in place, within a second. It
-// needs no build step and loads nothing from other hosts.
+// every few seconds. With JavaScript it is updated in place, within a second.
+// It needs no build step and loads nothing from other hosts.
 //
 // # What it defends against
 //
 // Requests cannot change anything. Names and texts of documents, and errors of
 // upstreams, are text and never markup (html/template, and a content security
 // policy that allows no inline script or style). Without a token only requests
-// for a loopback name are answered, so that another site cannot reach the page by
-// pointing its own name at 127.0.0.1. The number of event streams, of concurrent
-// searches, of kept transitions and of listed documents is bounded.
+// for a loopback name are answered, so that another site cannot reach the page
+// by pointing its own name at 127.0.0.1. The number of event streams, of
+// concurrent searches, of kept transitions and of listed documents is bounded.
 package statuspage
 
 import (
@@ -70,11 +70,11 @@ type Config struct {
 	// Metrics answers /metrics.
 	Metrics http.Handler
 
-	// Token, if set, is required for every route but /healthz, /readyz, /login and
-	// the static files, as a bearer token or through the login form.
+	// Token, if set, is required for every route but /healthz, /readyz, /login
+	// and the static files, as a bearer token or through the login form.
 	Token string
-	// AnyHost answers requests whatever host they name. Without it the host must
-	// be a loopback name or address, or one of Hosts. It needs a Token.
+	// AnyHost answers requests whatever host they name. Without it the host
+	// must be a loopback name or address, or one of Hosts. It needs a Token.
 	AnyHost bool
 	Hosts   []string
 
@@ -153,8 +153,8 @@ func (p *Page) Document(d pipeline.Document) {
 	}
 }
 
-// PassEnds records how the pass ended and when the next one is due. fault is the
-// reason why the pass could not run at all, or nil.
+// PassEnds records how the pass ended and when the next one is due. fault is
+// the reason why the pass could not run at all, or nil.
 func (p *Page) PassEnds(summary pipeline.Summary, fault error, at, next time.Time) {
 	p.passes.end(summary, fault, at, next)
 	p.worries.change()

@@ -93,7 +93,8 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	f.llm, f.milvus, f.s3 = breakers.MustRegister("llm", resilience.Config{}),
 		breakers.MustRegister("milvus", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
 	config := Config{
-		Breakers: breakers.All(), Searcher: f.searcher, Journal: f.journal, Destination: "objects=embedded", Logger: quiet,
+		Breakers: breakers.All(), Searcher: f.searcher, Journal: f.journal,
+		Destination: "objects=embedded", Logger: quiet,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("metrics")) }),
 	}
 	if change != nil {
@@ -147,7 +148,8 @@ func TestPageShowsBreakers(t *testing.T) {
 	f.milvus.ForceOpen("maintenance")
 	body := f.get("/").Body.String()
 	for _, want := range []string{
-		`data-upstream="llm" data-state="open"`, `data-upstream="milvus" data-state="open"`, `data-upstream="s3" data-state="closed"`,
+		`data-upstream="llm" data-state="open"`, `data-upstream="milvus" data-state="open"`,
+		`data-upstream="s3" data-state="closed"`,
 		"2 of 2", "in 1m0s", "Held open: only a reset closes it.", "://********@llm.example: connection refused",
 		"consecutive failures", "maintenance", "2 of 2 calls failed", `http-equiv="refresh"`,
 	} {
@@ -171,10 +173,14 @@ func TestPageShowsPasses(t *testing.T) {
 
 	next := at.Add(time.Hour)
 	retry := next
-	f.PassEnds(pipeline.Summary{Stopped: &pipeline.Stop{Kind: pipeline.StopDeferred, Reason: "s3 is away", RetryAt: &retry}}, nil, at.Add(2*time.Second), next)
+	f.PassEnds(pipeline.Summary{Stopped: &pipeline.Stop{
+		Kind: pipeline.StopDeferred, Reason: "s3 is away",
+		RetryAt: &retry,
+	}}, nil, at.Add(2*time.Second), next)
 	body = f.get("/").Body.String()
 	assert.Contains(t, body, "the next pass begins at <time datetime=\""+next.UTC().Format(time.RFC3339))
-	assert.Contains(t, body, "11 documents, 10 ingested, 1 new dead letters; 30 chunks, 20 embedded; 6 documents per second")
+	assert.Contains(t, body,
+		"11 documents, 10 ingested, 1 new dead letters; 30 chunks, 20 embedded; 6 documents per second")
 	assert.Contains(t, body, "deferred: s3 is away")
 }
 
@@ -218,7 +224,8 @@ func TestHistoryIsBounded(t *testing.T) {
 func problems(status journal.Status, n int, prefix string) (list []journal.Problem) {
 	for i := range n {
 		list = append(list, journal.Problem{
-			ID: fmt.Sprintf("%s%05d", prefix, i), Status: status, Stage: "parse", Kind: "malformed", Reason: "it is broken", At: time.Unix(1_700_000_000, 0),
+			ID: fmt.Sprintf("%s%05d", prefix, i), Status: status, Stage: "parse", Kind: "malformed",
+			Reason: "it is broken", At: time.Unix(1_700_000_000, 0),
 		})
 	}
 	return list
@@ -275,7 +282,10 @@ func TestSearch(t *testing.T) {
 	f := newFixture(t, nil)
 	long := strings.Repeat("Water flows down the penstock. ", 100)
 	f.searcher.hits = []pipeline.Hit{
-		{Score: 0.7, Similarity: 0.5, Source: "docs/a.pdf", Heading: "A > B", Page: 3, Text: "It opens\n\tafter five failures."},
+		{
+			Score: 0.7, Similarity: 0.5, Source: "docs/a.pdf", Heading: "A > B", Page: 3,
+			Text: "It opens\n\tafter five failures.",
+		},
 		{Score: 0.2, Source: "docs/b.md", Text: long},
 	}
 	w := f.get("/search?q=" + url.QueryEscape("when does it open?"))
@@ -283,14 +293,16 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, []string{"when does it open?"}, f.searcher.asked)
 	for _, want := range []string{
-		`value="when does it open?"`, "docs/a.pdf", ", page 3", "A &gt; B", "It opens\n\tafter five failures.", "score 0.700, similarity 0.50",
+		`value="when does it open?"`, "docs/a.pdf", ", page 3", "A &gt; B", "It opens\n\tafter five failures.",
+		"score 0.700, similarity 0.50",
 		"<details><summary>Show the rest</summary>", "score 0.200</p>",
 	} {
 		assert.Contains(t, body, want)
 	}
 	assert.NotContains(t, body, "http-equiv", "an answer is not loaded again: that would ask again")
 	hit := newHitView(1, f.searcher.hits[1])
-	assert.Equal(t, strings.TrimSpace(long), strings.TrimSuffix(hit.First, "…")+hit.Rest, "nothing of the passage is lost")
+	assert.Equal(t, strings.TrimSpace(long), strings.TrimSuffix(hit.First, "…")+hit.Rest,
+		"nothing of the passage is lost")
 }
 
 func TestSearchThatAsksNothing(t *testing.T) {
@@ -316,7 +328,10 @@ func TestSearchThatFails(t *testing.T) {
 		shown  string
 	}{
 		{open, http.StatusServiceUnavailable, "circuit breaker open for &#34;llm&#34;"},
-		{&pipeline.StopError{Kind: pipeline.StopConfiguration, Err: errors.New("there is none")}, http.StatusNotFound, "there is none"},
+		{
+			&pipeline.StopError{Kind: pipeline.StopConfiguration, Err: errors.New("there is none")},
+			http.StatusNotFound, "there is none",
+		},
 		{errors.New("connection reset"), http.StatusBadGateway, "connection reset"},
 	} {
 		f.searcher.err = row.err

@@ -102,7 +102,8 @@ func (p *passes) end(summary pipeline.Summary, fault error, at, next time.Time) 
 
 // eventful reports whether the pass did more than list the inputs.
 func (v passView) eventful() bool {
-	return v.Stopped != "" || v.Documents > v.byResult[indexOf(pipeline.Unchanged)]+v.byResult[indexOf(pipeline.KnownDeadLetter)]
+	return v.Stopped != "" ||
+		v.Documents > v.byResult[indexOf(pipeline.Unchanged)]+v.byResult[indexOf(pipeline.KnownDeadLetter)]
 }
 
 // counted fills in Counts.

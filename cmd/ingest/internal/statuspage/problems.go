@@ -14,8 +14,8 @@ const (
 	listed = 20
 	// pageLength is the number of documents on such a page.
 	pageLength = 100
-	// scanned bounds the journal entries read to find them: thousands of deferred
-	// documents can precede a dead letter.
+	// scanned bounds the journal entries read to find them: thousands of
+	// deferred documents can precede a dead letter.
 	scanned   = 10_000
 	scanBatch = 500
 	// worriesAge is how old the list may be while it changes.
@@ -83,7 +83,9 @@ func (p *Page) readWorries(ctx context.Context) (v worriesView) {
 }
 
 // problems lists at most n documents of one status, those after the given id.
-func (p *Page) problems(ctx context.Context, status journal.Status, after string, n int) (found []problemView, err error) {
+func (p *Page) problems(
+	ctx context.Context, status journal.Status, after string, n int,
+) (found []problemView, err error) {
 	for read := 0; read < scanned && len(found) < n; {
 		batch, err := p.config.Journal.Problems(ctx, p.config.Destination, after, scanBatch)
 		if err != nil {
