@@ -53,10 +53,20 @@ var phrases = []phrase{
 // spared are the places where a phrase is right, with the reason.
 var spared = []struct{ file, text, why string }{
 	{"english_test.go", "", "it holds the list"},
+	{"cmd/ingest/testdata/script/prune.txtar", "", "it pins a message of package pipeline"},
+	{"cmd/ingest/testdata/script/search.txtar", "", "it pins a message of package pipeline"},
+	{"cmd/ingest/testdata/script/sources.txtar", "", "it pins a message of package pipeline"},
 }
 
-// unread are folders whose wording and widths are not held to the rules yet.
-var unread = []string{}
+// unread are folders and pages that are not held to the rules yet.
+var unread = []string{
+	"resilience", "llm", "objectstore", "vectorstore", "pipeline", "internal", "bench",
+	"docs/breaker.md", "docs/llm.md", "docs/objectstore.md", "docs/vectorstore.md",
+}
+
+func isUnread(name string) bool {
+	return slices.ContainsFunc(unread, func(folder string) bool { return under(name, folder) })
+}
 
 // words is the list as one expression a phrase, compiled once.
 var words = func() (list []*regexp.Regexp) {
@@ -77,7 +87,8 @@ func TestEnglish(t *testing.T) {
 	for _, p := range slices.Concat(passagesOfCode(t), passagesOfPages(t)) {
 		for i, word := range words {
 			if found := word.FindString(p.text); found != "" && !isSpared(p) {
-				assert.Fail(t, "wording", "%s:%d: %q; say: %s", p.file, p.line, strings.TrimSpace(found), phrases[i].say)
+				assert.Fail(t, "wording", "%s:%d: %q; say: %s", p.file, p.line,
+					strings.TrimSpace(found), phrases[i].say)
 			}
 		}
 	}
@@ -92,11 +103,12 @@ func isSpared(p passage) bool {
 	return false
 }
 
-// passagesOfCode are the comments and string literals of the Go files. A comment
-// is one passage a paragraph, since a phrase may cross the end of a line.
+// passagesOfCode are the comments and string literals of the Go files. A
+// comment is one passage a paragraph, since a phrase may cross the end of a
+// line.
 func passagesOfCode(t *testing.T) (all []passage) {
 	for _, f := range files(t) {
-		if f.generated() || slices.Contains(unread, f.dir) {
+		if f.generated() || isUnread(f.dir) {
 			continue
 		}
 		var previous int // line on which the last comment ended
@@ -104,7 +116,8 @@ func passagesOfCode(t *testing.T) (all []passage) {
 			switch tok.kind {
 			case token.COMMENT:
 				text := strings.Trim(strings.TrimPrefix(tok.literal, "//"), "/*")
-				if last := len(all) - 1; tok.line == previous+1 && strings.TrimSpace(text) != "" && all[last].file == f.path {
+				if last := len(all) - 1; tok.line == previous+1 && strings.TrimSpace(text) != "" &&
+					all[last].file == f.path {
 					all[last].text += " " + strings.TrimSpace(text)
 				} else {
 					all = append(all, passage{f.path, tok.line, strings.TrimSpace(text)})
@@ -151,7 +164,7 @@ func passagesOfPages(t *testing.T) (all []passage) {
 			return err
 		case entry.IsDir():
 			return skipUnread(name, entry)
-		case !pages.MatchString(name):
+		case !pages.MatchString(name) || isUnread(name):
 			return nil
 		}
 		text, err := os.ReadFile(name)
@@ -166,7 +179,7 @@ func passagesOfPages(t *testing.T) (all []passage) {
 func skipUnread(name string, entry fs.DirEntry) error {
 	hidden := strings.HasPrefix(name, ".") && name != "." && name != ".ci"
 	foreign := entry.Name() == "testdata" && name != "cmd/ingest/testdata"
-	if hidden || foreign || slices.Contains(unread, name) {
+	if hidden || foreign || isUnread(name) {
 		return fs.SkipDir
 	}
 	return nil
@@ -208,14 +221,15 @@ const (
 // directive, an address, a struct tag, a message that is best found whole.
 func TestWidths(t *testing.T) {
 	for _, f := range files(t) {
-		if f.generated() || slices.Contains(unread, f.dir) {
+		if f.generated() || isUnread(f.dir) {
 			continue
 		}
 		uncut := uncutLines(f)
 		lines := bufio.NewScanner(bytes.NewReader(f.text))
 		lines.Buffer(nil, 1<<20)
 		for n := 1; lines.Scan(); n++ {
-			if limit, width := limitOf(lines.Text()), columns(lines.Text()); width > limit && width-uncut[n] > widestCode/2 {
+			if limit, width := limitOf(lines.Text()),
+				columns(lines.Text()); width > limit && width-uncut[n] > widestCode/2 {
 				assert.Fail(t, "width", "%s:%d: %d columns, and the limit is %d", f.path, n, width, limit)
 			}
 		}

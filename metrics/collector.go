@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// Outcomes of a call as the label says them. They are disjoint: a call is in one
-// of them only.
+// Outcomes of a call, as label values. They are disjoint: a call has exactly
+// one.
 const (
 	outcomeRejected      = "rejected"
 	outcomeRetriedInTask = "retried_in_task"
@@ -19,17 +19,22 @@ const (
 
 var (
 	stateDesc = desc("state", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.")
-	callsDesc = desc("calls_total", "Calls by outcome. Each is in one outcome: rejected and retried_in_task "+
-		"were refused and never sent, stale came back after their state had ended.", "outcome")
-	transitionsDesc = desc("transitions_total", "Changes of state.", "from", "to")
-	openedDesc      = desc("opened_total", "Times the breaker opened, reopenings after a bad probe included.")
-	probesDesc      = desc("probes_total", "Probes that went out.")
-	resultsDesc     = desc("probe_results_total", "Probes that ended half-open: closed by a good one, reopened by a bad one.", "result")
-	secondsDesc     = desc("state_seconds_total", "Time spent in each state. Waiting for a call after the reset time is half_open.", "state")
-	untilDesc       = desc("open_until_timestamp_seconds", "When the next probe may go out, as Unix time. 0 if not open, or if time will not end it.")
-	streakDesc      = desc("consecutive_failures", "Counted failures since the last success.")
-	failMaxDesc     = desc("consecutive_failures_limit", "Consecutive failures that open the breaker. 0 if a window decides.")
-	windowDesc      = desc("window_failure_ratio", "Failures by calls in the window. 0 without a window or without calls in it.")
+	callsDesc = desc("calls_total", "Calls by outcome. Each call has one outcome: rejected and retried_in_task "+
+		"were refused and never sent, stale ones were answered after their state had ended.", "outcome")
+	transitionsDesc = desc("transitions_total", "State changes.", "from", "to")
+	openedDesc      = desc("opened_total", "Times the breaker opened, including reopenings after a failed probe.")
+	probesDesc      = desc("probes_total", "Probes sent.")
+	resultsDesc     = desc("probe_results_total",
+		"Results of probes: closed after a success, reopened after a failure.", "result")
+	secondsDesc = desc("state_seconds_total",
+		"Time spent in each state. Waiting for a probe after the reset time counts as half_open.", "state")
+	untilDesc = desc("open_until_timestamp_seconds",
+		"When the next probe is admitted, as Unix time. 0 if not open, or if held open.")
+	streakDesc  = desc("consecutive_failures", "Counted failures since the last success.")
+	failMaxDesc = desc("consecutive_failures_limit",
+		"Consecutive failures that open the breaker. 0 for a window breaker.")
+	windowDesc = desc("window_failure_ratio",
+		"Share of failures among the calls in the window. 0 without a window or calls in it.")
 
 	descs = []*prometheus.Desc{
 		stateDesc, callsDesc, transitionsDesc, openedDesc, probesDesc, resultsDesc,
@@ -44,18 +49,18 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // Collector reads every breaker of one registry at the time of a scrape. It is
 // safe for concurrent use.
 //
-// Counts of calls and of openings come from the breakers and are exact whenever
-// the collector was made. Transitions, results of probes and seconds in a state
-// are counted from the moment the collector first sees a breaker: when it is
-// made, or at the first scrape after the breaker was registered.
+// Counts of calls and openings come from the breakers and are exact, whenever
+// the collector was created. Transitions, results of probes and seconds in a
+// state are counted from the moment the collector first sees a breaker: at its
+// creation, or at the first scrape after the breaker was registered.
 type Collector struct {
 	breakers *resilience.Registry
 	seen     histories
 }
 
-// NewCollector returns a collector for the breakers of reg, including those that
-// are registered later. Register it with the Prometheus registerer that should
-// have them; the collector for resilience.Default is already on the default one.
+// NewCollector returns a collector for the breakers of reg, including breakers
+// that are registered later. Register it with a Prometheus registerer; the
+// collector for resilience.Default is already on the default one.
 func NewCollector(reg *resilience.Registry) *Collector {
 	c := &Collector{breakers: reg}
 	c.seen.of(reg.All())

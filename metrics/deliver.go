@@ -14,9 +14,9 @@ import (
 const pushLimit = 10 * time.Second
 
 // Push sends the metrics of the default registry to a Pushgateway, for a job
-// that ends before anyone scrapes it, and replaces what the gateway has of the
-// job. It gives up after ten seconds or when ctx ends. The error does not show
-// the password of the address; it should be logged and fail nothing.
+// that ends before it is scraped, and replaces the job's metrics there. It
+// gives up after ten seconds or when ctx is done. The error does not contain
+// the password of the address; log it, but do not fail the job.
 func Push(ctx context.Context, gateway, job string) error {
 	address, err := url.Parse(gateway)
 	if err != nil {
@@ -25,7 +25,8 @@ func Push(ctx context.Context, gateway, job string) error {
 	}
 	user := address.User
 	address.User = nil
-	pusher := push.New(address.String(), job).Gatherer(prometheus.DefaultGatherer).Client(&http.Client{Timeout: pushLimit})
+	pusher := push.New(address.String(), job).Gatherer(prometheus.DefaultGatherer).
+		Client(&http.Client{Timeout: pushLimit})
 	if password, has := user.Password(); has {
 		pusher.BasicAuth(user.Username(), password)
 	}
@@ -35,9 +36,9 @@ func Push(ctx context.Context, gateway, job string) error {
 	return nil
 }
 
-// WriteTextfile writes the metrics of the default registry to a file, in one
-// step, for the textfile collector of the node exporter, which takes files that
-// end in .prom.
+// WriteTextfile writes the metrics of the default registry to a file,
+// atomically, for the textfile collector of the node exporter, which reads
+// files that end in .prom.
 func WriteTextfile(path string) error {
 	if err := prometheus.WriteToTextfile(path, prometheus.DefaultGatherer); err != nil {
 		return &DeliveryError{To: path, Err: err}
@@ -45,10 +46,10 @@ func WriteTextfile(path string) error {
 	return nil
 }
 
-// DeliveryError says that the metrics of a job did not arrive. The work of the
-// job is not touched by it.
+// DeliveryError reports that the metrics of a job were not delivered. The job's
+// own work is not affected.
 type DeliveryError struct {
-	To  string // where they were sent, without credentials
+	To  string // the destination, without credentials
 	Err error
 }
 

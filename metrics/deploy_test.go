@@ -101,7 +101,8 @@ func TestDashboardUsesMetricsThatExist(t *testing.T) {
 	}
 	for name := range known {
 		family := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
-		shown := strings.Contains(asked.String(), family) || family == "circuit_breaker_opened_total" // its transitions are shown
+		// its transitions are shown
+		shown := strings.Contains(asked.String(), family) || family == "circuit_breaker_opened_total"
 		assert.True(t, shown, "no panel shows %s", family)
 	}
 }
@@ -195,7 +196,7 @@ func (f *faults) Errorf(string, ...any) { *f++ }
 func TestPrometheusSeesAnOutage(t *testing.T) {
 	drill := startDrill(t)
 	drill.awaitState(0)
-	drill.breaker.Trip("the upstream is away")
+	drill.breaker.Trip("the upstream is down")
 	drill.awaitState(2)
 	drill.awaitAlert(true)
 	drill.clock.Advance(time.Minute)

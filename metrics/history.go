@@ -9,7 +9,7 @@ import (
 
 var states = [...]resilience.State{resilience.Closed, resilience.HalfOpen, resilience.Open}
 
-// record is what a breaker's transitions add up to.
+// record sums up a breaker's transitions.
 type record struct {
 	moves [len(states)][len(states)]uint64 // from, to
 	spent [len(states)]time.Duration
@@ -21,11 +21,11 @@ type history struct {
 	sum   record // of the states that have ended
 	state resilience.State
 	since time.Time
-	until time.Time                  // when open ends by time, zero if it does not
-	shown [len(states)]time.Duration // what a scrape has seen never shrinks
+	until time.Time                  // when the open state ends, zero if held open
+	shown [len(states)]time.Duration // the last values scraped, which must not shrink
 }
 
-// follow begins the history of a breaker as it is now.
+// follow starts the history of a breaker in its present state.
 func follow(b *resilience.Breaker) *history {
 	s := b.Snapshot()
 	h := &history{state: s.State, since: clockOf(b), until: s.OpenUntil}
@@ -41,8 +41,8 @@ func (h *history) note(t resilience.Transition) {
 	h.state, h.since, h.until = t.To, t.At, t.OpenUntil
 }
 
-// spentLocked counts the state that lasts, too. Open past its reset time is
-// half-open to whoever looks, and counts as that.
+// spentLocked includes the present state. A breaker open past its reset time
+// counts as half-open, as it does for every reader.
 func (h *history) spentLocked(now time.Time) [len(states)]time.Duration {
 	spent := h.sum.spent
 	end := now
@@ -54,8 +54,8 @@ func (h *history) spentLocked(now time.Time) [len(states)]time.Duration {
 	return spent
 }
 
-// read is the record as of now. An event can be on its way to note while the
-// breaker is read; the seconds shown before it arrives stay, since a counter
+// read returns the record as of now. An event may not have reached note yet
+// when the breaker is read; the seconds already shown are kept, since a counter
 // that shrinks looks like a restart.
 func (h *history) read(s resilience.Snapshot, now time.Time) record {
 	h.mu.Lock()
@@ -86,14 +86,14 @@ func clockOf(b *resilience.Breaker) time.Time {
 	return time.Now()
 }
 
-// histories has one for each breaker that exists.
+// histories holds the history of each breaker.
 type histories struct {
 	mu sync.Mutex
 	by map[*resilience.Breaker]*history
 }
 
-// of returns the histories of these breakers, begins those that are missing and
-// forgets the others: a family of keyed breakers drops idle ones.
+// of returns the histories of these breakers, starts missing ones and drops the
+// others: a family of keyed breakers drops idle ones.
 func (hs *histories) of(breakers []*resilience.Breaker) map[*resilience.Breaker]*history {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()

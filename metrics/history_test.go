@@ -22,7 +22,8 @@ import (
 	"github.com/penstock-go/penstock/testutil"
 )
 
-// values are the series of one scrape: name{label="value",…} without the upstream.
+// values are the series of one scrape: name{label="value",…} without the
+// upstream.
 func values(t *testing.T, c prometheus.Collector, upstream string) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -114,7 +115,8 @@ func TestSecondsNeverShrink(t *testing.T) {
 		}
 		before = now
 	}
-	total := before["state_seconds_total closed"] + before["state_seconds_total half_open"] + before["state_seconds_total open"]
+	total := before["state_seconds_total closed"] + before["state_seconds_total half_open"] +
+		before["state_seconds_total open"]
 	assert.InDelta(t, 35, total, 1e-6, "no second is counted twice")
 }
 
@@ -155,7 +157,8 @@ func TestScrapesAndCallsAtOnce(t *testing.T) {
 	}
 	<-done
 	got := values(t, c, "s3")
-	assert.InDelta(t, got["opened_total "], got["transitions_total closed open"]+got["transitions_total half_open open"], 0)
+	assert.InDelta(t, got["opened_total "],
+		got["transitions_total closed open"]+got["transitions_total half_open open"], 0)
 }
 
 func TestObserveCall(t *testing.T) {
@@ -204,8 +207,8 @@ func TestWriteTextfile(t *testing.T) {
 	require.ErrorAs(t, metrics.WriteTextfile(filepath.Join(path, "x.prom")), &failed)
 }
 
-// The cost of being watched: a call on a breaker that no collector knows, on one
-// that a collector follows, and on one whose calls are timed too.
+// The cost of being watched: a call on a breaker that no collector knows, on
+// one that a collector follows, and on one whose calls are timed too.
 func BenchmarkCall(b *testing.B) {
 	work := func(context.Context) error { return nil }
 	ctx := context.Background()

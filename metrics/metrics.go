@@ -1,4 +1,4 @@
-// Package metrics shows every circuit breaker to Prometheus.
+// Package metrics exports every circuit breaker to Prometheus.
 //
 // Importing it is enough:
 //
@@ -14,27 +14,28 @@
 // of this module imports this package, so a breaker that is in use is never
 // silent. This is the one place in the module where an import has an effect.
 //
-// Beside the state there are the calls by outcome, transitions, probes, seconds
-// in each state, the time of the next probe and the streak of each breaker, the
-// durations of calls by operation (ObserveCall) and what a document pipeline does
-// (Pipeline, Ingest). docs/metrics.md lists all of it.
+// Further metrics are calls by outcome, transitions, probes, seconds in each
+// state, the time of the next probe and the consecutive failures of each
+// breaker, durations of calls by operation (ObserveCall), and the work of a
+// document pipeline (Pipeline, Ingest). docs/metrics.md lists all of them.
 //
-// Nothing is pushed when a breaker changes; values are read from the breakers
-// while Prometheus scrapes. A breaker whose reset time has passed with no
+// Nothing is pushed when a breaker changes state; values are read from the
+// breakers during a scrape. A breaker whose reset time has passed without
 // traffic therefore reads half-open, not the state of its last event.
 //
 // For a registry of breakers other than resilience.Default, or for a Prometheus
-// registry other than the default one, make a collector and register it:
+// registry other than the default one, create a collector and register it:
 //
 //	prometheus.NewRegistry().MustRegister(metrics.NewCollector(breakers))
 //
-// A job that ends before it is scraped delivers with Push or WriteTextfile.
+// A job that ends before it is scraped delivers its metrics with Push or
+// WriteTextfile.
 //
 // Label values are breaker names and operation names of the program. They never
-// hold a key, an address, a document or the text of an error.
+// contain a key, an address, a document or the text of an error.
 //
-// Metric names, label names and the numbers of the states do not change within a
-// major version. New metrics may appear.
+// Metric names, label names and the numbers of the states do not change within
+// a major version. New metrics may appear.
 package metrics
 
 import (
@@ -46,12 +47,12 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// A breaker must never be silent, and nobody remembers to register a collector:
-// hence the one init of this module.
+// A breaker must never be silent, and registering a collector is easily
+// forgotten: hence the only init of this module.
 func init() {
 	prometheus.MustRegister(NewCollector(resilience.Default), durations, Ingest)
 }
 
-// Handler answers with the metrics of the default Prometheus registry in the
-// format that the client asks for, and is meant to be served at /metrics.
+// Handler serves the metrics of the default Prometheus registry in the format
+// that the client requests. Mount it at /metrics.
 func Handler() http.Handler { return promhttp.Handler() }

@@ -7,14 +7,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Label values of a Pipeline. Others are counted as "other", so that no input
-// can make series.
+// Label values of a Pipeline. Others are counted as "other", so that input
+// cannot create series.
 var (
-	results = []string{"ingested", "unchanged", "dead_letter", "known_dead_letter", "deferred", "would_ingest", "deleted", "other"}
-	stages  = []string{"discover", "read", "original", "parse", "chunk", "enrich", "embed", "upsert", "verify", "delete", "commit", "other"}
+	results = []string{
+		"ingested", "unchanged", "dead_letter", "known_dead_letter", "deferred",
+		"would_ingest", "deleted", "other",
+	}
+	stages = []string{
+		"discover", "read", "original", "parse", "chunk", "enrich", "embed", "upsert", "verify",
+		"delete", "commit", "other",
+	}
 )
 
-// Ingest is the pipeline of this process, on the default Prometheus registry.
+// Ingest holds the pipeline metrics of this process, on the default Prometheus
+// registry.
 var Ingest = newPipeline()
 
 // Pipeline counts what a document pipeline does. All its series exist at zero
@@ -32,7 +39,7 @@ type Pipeline struct {
 	last      prometheus.Gauge
 }
 
-// NewPipeline makes a pipeline's metrics on a registerer of its own.
+// NewPipeline creates a pipeline's metrics on the given registerer.
 func NewPipeline(reg prometheus.Registerer) (*Pipeline, error) {
 	p := newPipeline()
 	return p, reg.Register(p)
@@ -40,21 +47,36 @@ func NewPipeline(reg prometheus.Registerer) (*Pipeline, error) {
 
 func newPipeline() *Pipeline {
 	p := &Pipeline{
-		documents: counters("documents_total", "Documents by what came of them.", "result"),
+		documents: counters("documents_total", "Documents by result.", "result"),
 		chunks:    prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_chunks_total", Help: "Chunks stored."}),
-		tokens:    prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_tokens_total", Help: "Tokens sent to the embedding model, by the count of the pipeline."}),
-		chat:      prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_enrichment_tokens_total", Help: "Tokens that the chat model took to enrich documents, prompts and answers together."}),
-		cache:     counters("embedding_cache_lookups_total", "Texts looked up in the cache of embeddings.", "result"),
+		tokens: prometheus.NewCounter(
+			prometheus.CounterOpts{
+				Name: "ingest_tokens_total",
+				Help: "Tokens sent to the embedding model, as counted by the pipeline.",
+			}),
+		chat: prometheus.NewCounter(
+			prometheus.CounterOpts{
+				Name: "ingest_enrichment_tokens_total",
+				Help: "Tokens spent on enrichment by the chat model, prompts and answers together.",
+			}),
+		cache: counters("embedding_cache_lookups_total", "Texts looked up in the cache of embeddings.", "result"),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "ingest_embedding_batch_texts", Help: "Texts in a batch sent to the embedding model.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048},
 		}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "ingest_stage_duration_seconds", Help: "How long a stage took for one unit of its work, waiting for an upstream included.",
+			Name:    "ingest_stage_duration_seconds",
+			Help:    "Time that a stage took for one unit of work, including waiting for an upstream.",
 			Buckets: prometheus.ExponentialBucketsRange(0.0005, 60, 12),
 		}, []string{"stage"}),
-		queues: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ingest_queue_depth", Help: "Units of work that wait for a stage."}, []string{"stage"}),
-		last:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "ingest_last_run_timestamp_seconds", Help: "When the last run ended, as Unix time. 0 before the first."}),
+		queues: prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Name: "ingest_queue_depth", Help: "Units of work waiting for a stage."},
+			[]string{"stage"}),
+		last: prometheus.NewGauge(
+			prometheus.GaugeOpts{
+				Name: "ingest_last_run_timestamp_seconds",
+				Help: "When the last run ended, as Unix time. 0 before the first.",
+			}),
 	}
 	p.zero()
 	return p
@@ -77,7 +99,10 @@ func (p *Pipeline) zero() {
 }
 
 func (p *Pipeline) collectors() []prometheus.Collector {
-	return []prometheus.Collector{p.documents, p.chunks, p.tokens, p.chat, p.cache, p.batches, p.stages, p.queues, p.last}
+	return []prometheus.Collector{
+		p.documents, p.chunks, p.tokens, p.chat, p.cache, p.batches, p.stages,
+		p.queues, p.last,
+	}
 }
 
 // Describe implements prometheus.Collector.
@@ -109,7 +134,8 @@ func (p *Pipeline) Chunks(n int) {
 	}
 }
 
-// Batch counts one batch of texts, and their tokens, sent to the embedding model.
+// Batch counts one batch of texts, and their tokens, sent to the embedding
+// model.
 func (p *Pipeline) Batch(texts, tokens int) {
 	if p != nil {
 		p.batches.Observe(float64(texts))
@@ -117,15 +143,15 @@ func (p *Pipeline) Batch(texts, tokens int) {
 	}
 }
 
-// Chat counts tokens, of prompt and answer together, that one question to the
-// chat model cost.
+// Chat counts the tokens of one question to the chat model, prompt and answer
+// together.
 func (p *Pipeline) Chat(tokens int) {
 	if p != nil {
 		p.chat.Add(float64(tokens))
 	}
 }
 
-// Cache counts texts that were looked up among the embeddings already paid for.
+// Cache counts texts looked up in the cache of embeddings.
 func (p *Pipeline) Cache(hits, misses int) {
 	if p != nil {
 		p.cache.WithLabelValues("hit").Add(float64(hits))
@@ -133,22 +159,23 @@ func (p *Pipeline) Cache(hits, misses int) {
 	}
 }
 
-// Stage records how long one unit of work spent in a stage: discover, read,
-// original, parse, chunk, enrich, embed, upsert, verify, delete or commit.
+// Stage records how long a stage took for one unit of work. Stages are
+// discover, read, original, parse, chunk, enrich, embed, upsert, verify, delete
+// and commit.
 func (p *Pipeline) Stage(stage string, took time.Duration) {
 	if p != nil {
 		p.stages.WithLabelValues(known(stages, stage)).Observe(took.Seconds())
 	}
 }
 
-// Queue adds delta, which may be negative, to the work that waits for a stage.
+// Queue adds delta, which may be negative, to the work waiting for a stage.
 func (p *Pipeline) Queue(stage string, delta int) {
 	if p != nil {
 		p.queues.WithLabelValues(known(stages, stage)).Add(float64(delta))
 	}
 }
 
-// RunEnded notes when a run ended.
+// RunEnded records when a run ended.
 func (p *Pipeline) RunEnded(at time.Time) {
 	if p != nil {
 		p.last.Set(unix(at))

@@ -12,14 +12,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// installer runs install-services on a machine that has nothing: the programs on
-// its PATH are those of a small system, and scripts that note what they are told.
+// installer runs install-services on a machine that has nothing: the programs
+// on its PATH are those of a small system, and scripts that note what they are
+// told.
 type installer struct{ bin, services, calls string }
 
 func newInstaller(t *testing.T) *installer {
 	t.Helper()
-	i := &installer{bin: t.TempDir(), services: filepath.Join(t.TempDir(), "services"), calls: filepath.Join(t.TempDir(), "calls")}
-	for _, name := range []string{"bash", "cat", "dirname", "env", "find", "grep", "head", "mkdir", "mktemp", "rm", "sed", "touch"} {
+	i := &installer{
+		bin: t.TempDir(), services: filepath.Join(t.TempDir(), "services"),
+		calls: filepath.Join(t.TempDir(), "calls"),
+	}
+	for _, name := range []string{
+		"bash", "cat", "dirname", "env", "find", "grep", "head", "mkdir", "mktemp",
+		"rm", "sed", "touch",
+	} {
 		path, err := exec.LookPath(name)
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(path, filepath.Join(i.bin, name)))
@@ -60,7 +67,8 @@ func TestInstallServicesSaysWhatIsMissing(t *testing.T) {
 	code, said, calls := newInstaller(t).run(t)
 	assert.Equal(t, 1, code)
 	assert.Contains(t, said, "about 800 MB")
-	assert.Contains(t, said, "missing: redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv; on Debian: sudo apt-get install")
+	assert.Contains(t, said,
+		"missing: redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv; on Debian: sudo apt-get install")
 	assert.NotContains(t, calls, "sudo", "nothing is done as root unless told")
 	assert.NotContains(t, calls, "apt-get -qq")
 }
@@ -70,7 +78,8 @@ func TestInstallServicesInstallsPackagesWhenTold(t *testing.T) {
 	assert.Equal(t, 1, code, "there is no Python")
 	assert.NotContains(t, said, "missing:")
 	assert.Contains(t, calls, "apt-get -qq update")
-	assert.Contains(t, calls, "apt-get -qq install -y --no-install-recommends redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv")
+	assert.Contains(t, calls,
+		"apt-get -qq install -y --no-install-recommends redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv")
 	assert.Contains(t, calls, "sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install")
 }
 

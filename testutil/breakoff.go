@@ -5,10 +5,11 @@ import (
 	"io"
 )
 
-// BreakOff is a body that breaks off: it gives Left bytes, each an x, and then
-// Err, with the last of them where WithLast is set. Like net/http's bodies it
-// says so once, and is at its end after that. An Err that wraps io.EOF finds out
-// who takes any such error for the end. It is for one goroutine.
+// BreakOff is a truncated body: it returns Left bytes, each an x, and then Err,
+// together with the last bytes if WithLast is set. Like the bodies of net/http
+// it returns Err once, and io.EOF after that. An Err that wraps io.EOF exposes
+// code that mistakes it for the end of the body. It is not safe for concurrent
+// use.
 type BreakOff struct {
 	Left     int
 	Err      error

@@ -1,6 +1,5 @@
-// Package testutil is what a test of a breaker needs: a clock that moves when
-// it is told to, a recorder of transitions, and an HTTP upstream that fails on
-// command and counts what reached it.
+// Package testutil helps to test breakers: it has a manual clock, a recorder of
+// transitions, and an HTTP upstream that fails on demand and counts requests.
 //
 //	clock := testutil.NewClock()
 //	b := testutil.NewBreaker(t, "billing", resilience.Config{Clock: clock})
@@ -15,6 +14,5 @@
 //	upstream.WantRequests(6)
 //
 // The clock and the recorder work in any test. The upstream listens on a real
-// socket of the loopback interface, so it does not belong in a
-// testing/synctest bubble.
+// loopback socket, so it cannot be used in a testing/synctest bubble.
 package testutil

@@ -1,7 +1,7 @@
 package testutil
 
-// Isolate runs fn in a goroutine of its own and waits until it has ended: by
-// its return, by a panic, or by runtime.Goexit.
+// Isolate runs fn in a new goroutine and waits until it ends: by returning, by
+// a panic, or by runtime.Goexit.
 func Isolate(fn func()) {
 	done := make(chan struct{})
 	go func() {

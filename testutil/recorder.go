@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// Recorder keeps the transitions of one breaker. It is safe for concurrent
+// Recorder records the transitions of one breaker. It is safe for concurrent
 // use.
 type Recorder struct {
 	t      testing.TB
@@ -18,7 +18,7 @@ type Recorder struct {
 	events []resilience.Transition
 }
 
-// Record watches b until the test ends.
+// Record records the transitions of b until the test ends.
 func Record(t testing.TB, b *resilience.Breaker) *Recorder {
 	r := &Recorder{t: t}
 	t.Cleanup(b.Observe(r.keep))
@@ -31,14 +31,14 @@ func (r *Recorder) keep(e resilience.Transition) {
 	r.events = append(r.events, e)
 }
 
-// Transitions is what was seen so far, the earliest first.
+// Transitions returns the transitions recorded so far, earliest first.
 func (r *Recorder) Transitions() []resilience.Transition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
 }
 
-// Moves is Transitions in the words that Want takes.
+// Moves returns Transitions in the format that Want accepts.
 func (r *Recorder) Moves() []string {
 	var moves []string
 	for _, e := range r.Transitions() {
@@ -49,8 +49,8 @@ func (r *Recorder) Moves() []string {
 
 func move(e resilience.Transition) string { return fmt.Sprintf("%v → %v", e.From, e.To) }
 
-// Want fails the test unless exactly these moves were seen, in this order,
-// each written like "closed → open".
+// Want fails the test unless exactly these transitions were recorded, in this
+// order, each written like "closed → open".
 func (r *Recorder) Want(moves ...string) {
 	r.t.Helper()
 	if got := r.Moves(); !slices.Equal(got, moves) {
@@ -58,14 +58,15 @@ func (r *Recorder) Want(moves ...string) {
 	}
 }
 
-// Forget empties the recorder, so that Want speaks of what comes next.
+// Forget empties the recorder, so that Want applies to later transitions only.
 func (r *Recorder) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = nil
 }
 
-// String is one line for each transition, with its time, reason and counts.
+// String returns one line for each transition, with its time, reason and
+// counts.
 func (r *Recorder) String() string {
 	var s strings.Builder
 	for _, e := range r.Transitions() {

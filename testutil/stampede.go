@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// Stampede runs call in n goroutines, which all start at the same moment, and
-// returns what they returned once the last of them is done.
+// Stampede runs call in n goroutines, which all start at the same moment, waits
+// for all of them, and returns their results.
 func Stampede(n int, call func() error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -30,7 +30,7 @@ func Stampede(n int, call func() error) []error {
 	return errs
 }
 
-// Crowd is many callers that share one client and one breaker.
+// Crowd is a number of callers that share one client and one breaker.
 type Crowd struct {
 	N       int                 // callers at a time
 	Breaker *resilience.Breaker // new; on Clock for ThroughAnOutage, on the real one for WhileItFlaps
@@ -68,8 +68,8 @@ func (c Crowd) ThroughAnOutage(t testing.TB) {
 	c.account(t, 3)
 }
 
-// probe holds the answers back until each caller has come back or is at the
-// upstream, and says how many had one.
+// probe holds the answers back until each caller has returned or reached the
+// upstream, and returns how many got one.
 func (c Crowd) probe() (good int) {
 	var back atomic.Int64
 	before, release, held := c.Seen(), make(chan struct{}), make(chan struct{})
@@ -98,7 +98,8 @@ func (c Crowd) probe() (good int) {
 func (c Crowd) account(t testing.TB, waves uint64) {
 	t.Helper()
 	s := c.Breaker.Snapshot()
-	if reached := uint64(c.Seen()); reached != s.Calls+s.Stale || s.Calls+s.Stale+s.Rejected != waves*uint64(c.N) || s.Opened != 1 {
+	if reached := uint64(c.Seen()); reached != s.Calls+s.Stale || s.Calls+s.Stale+s.Rejected != waves*uint64(c.N) ||
+		s.Opened != 1 {
 		t.Errorf("%d callers in %d waves, %d calls reached the upstream: %+v", c.N, waves, reached, s)
 	}
 }
@@ -138,7 +139,7 @@ func (c Crowd) WhileItFlaps(t testing.TB, calls int) {
 	c.recovers(t)
 }
 
-// recovers waits until a call succeeds, and checks the accounts.
+// recovers waits until a call succeeds, and checks the counts.
 func (c Crowd) recovers(t testing.TB) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

@@ -74,7 +74,10 @@ func TestUpstreamBehaviours(t *testing.T) {
 }
 
 func TestUpstreamHangsUntilTheClientLeaves(t *testing.T) {
-	for name, do := range map[string]testutil.Behaviour{"hang": testutil.Hang(), "long delay": testutil.Delay(time.Hour)} {
+	for name, do := range map[string]testutil.Behaviour{
+		"hang":       testutil.Hang(),
+		"long delay": testutil.Delay(time.Hour),
+	} {
 		t.Run(name, func(t *testing.T) {
 			u := testutil.NewUpstream(t, nil)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +121,8 @@ func TestUpstreamRulesByPath(t *testing.T) {
 }
 
 func TestUpstreamShowsBodiesToBothSides(t *testing.T) {
-	u := testutil.NewUpstream(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	u := testutil.NewUpstream(t,
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 	resp, err := http.Post(u.URL(), "text/plain", strings.NewReader("hello"))
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -272,7 +276,10 @@ func TestCrowdWhileItFlaps(t *testing.T) {
 	twice := crowd(t, quick, broken)
 	once := twice.Seen
 	twice.Seen = func() int { return 2 * once() }
-	for name, c := range map[string]testutil.Crowd{"calls that pass the breaker by": aside, "two requests a call": twice} {
+	for name, c := range map[string]testutil.Crowd{
+		"calls that pass the breaker by": aside,
+		"two requests a call":            twice,
+	} {
 		fake := &failures{TB: t}
 		c.WhileItFlaps(fake, 4)
 		assert.NotEmpty(t, fake.lines, name)

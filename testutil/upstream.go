@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Behaviour is what an Upstream does with a request that reached it: Status,
-// Delay, Hang, Reset, Garbage, or any handler. next is the healthy handler.
+// Behaviour is what an Upstream does with a request: Status, Delay, Hang,
+// Reset, Garbage, or any handler. next is the healthy handler.
 type Behaviour func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
 // Status answers with code and an empty JSON object. Header fields come in
@@ -30,7 +30,7 @@ func Status(code int, header ...string) Behaviour {
 	}
 }
 
-// Delay answers as a healthy upstream does, d later.
+// Delay answers like a healthy upstream, after d.
 func Delay(d time.Duration) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		timer := time.NewTimer(d)
@@ -60,8 +60,8 @@ func Garbage() Behaviour {
 	}
 }
 
-// Truncate sends headers that promise more than the few bytes of body that
-// follow, and resets the connection: a stream that dies half-way.
+// Truncate sends headers that announce more than the few bytes of body that
+// follow, and resets the connection: a stream that breaks in the middle.
 func Truncate() Behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		hangUp(w, "HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n{\"half\":")
@@ -80,14 +80,14 @@ func hangUp(w http.ResponseWriter, first string) {
 	_ = conn.Close()
 }
 
-// Request is one request that reached an Upstream.
+// Request is a request that reached an Upstream.
 type Request struct {
 	Method, Path string
 	Header       http.Header
 	Body         []byte
 }
 
-// Upstream is an HTTP server that fails on command. Its methods are safe for
+// Upstream is an HTTP server that fails on demand. Its methods are safe for
 // concurrent use.
 type Upstream struct {
 	t       testing.TB
@@ -107,8 +107,8 @@ type rule struct {
 }
 
 // NewUpstream starts an upstream on a free port of 127.0.0.1 and stops it when
-// the test ends. healthy answers while nothing else was asked for; nil answers
-// 200 with an empty JSON object.
+// the test ends. healthy answers requests that no behaviour is set for; nil
+// answers 200 with an empty JSON object.
 func NewUpstream(t testing.TB, healthy http.Handler) *Upstream {
 	if healthy == nil {
 		healthy = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { Status(http.StatusOK)(w, r, nil) })
@@ -119,7 +119,7 @@ func NewUpstream(t testing.TB, healthy http.Handler) *Upstream {
 	return u
 }
 
-// URL is http://127.0.0.1:PORT, the same for the upstream's whole life.
+// URL returns http://127.0.0.1:PORT, which does not change.
 func (u *Upstream) URL() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -133,18 +133,18 @@ func (u *Upstream) Next(script ...Behaviour) {
 	u.script = append(u.script, script...)
 }
 
-// Always makes every request that the queue has nothing for behave like b.
+// Always sets the behaviour of every request for which the queue has none.
 func (u *Upstream) Always(b Behaviour) { u.AlwaysFor("", b) }
 
-// AlwaysFor is Always for the paths that begin with prefix. The latest rule
-// that fits a request is the one that counts.
+// AlwaysFor is Always for paths that begin with prefix. The latest matching
+// rule applies.
 func (u *Upstream) AlwaysFor(prefix string, b Behaviour) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.standing = append(u.standing, rule{prefix, b})
 }
 
-// Recover makes the upstream healthy: it forgets the queue and every rule, and
+// Recover makes the upstream healthy: it drops the queue and all rules, and
 // accepts connections.
 func (u *Upstream) Recover() {
 	u.mu.Lock()
@@ -153,7 +153,8 @@ func (u *Upstream) Recover() {
 	u.Accept()
 }
 
-// Refuse stops listening: connections are refused, and those that are open end.
+// Refuse stops listening: new connections are refused, and open ones are
+// closed.
 func (u *Upstream) Refuse() {
 	u.mu.Lock()
 	server := u.server
@@ -165,7 +166,7 @@ func (u *Upstream) Refuse() {
 	}
 }
 
-// Accept listens again, at the same address.
+// Accept listens again, on the same address.
 func (u *Upstream) Accept() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -188,7 +189,7 @@ func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
 	u.behaviour(Request{r.Method, r.URL.Path, r.Header.Clone(), body})(w, r, u.healthy)
 }
 
-// behaviour logs a request and decides what becomes of it.
+// behaviour logs a request and returns its behaviour.
 func (u *Upstream) behaviour(req Request) Behaviour {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -206,15 +207,15 @@ func (u *Upstream) behaviour(req Request) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }
 }
 
-// Requests is what reached the upstream so far, the earliest first. A refused
-// connection reaches nothing.
+// Requests returns the requests that reached the upstream, earliest first. A
+// refused connection is not a request.
 func (u *Upstream) Requests() []Request {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return append([]Request(nil), u.log...)
 }
 
-// Count is how many requests reached paths that begin with prefix.
+// Count returns the number of requests to paths that begin with prefix.
 func (u *Upstream) Count(prefix string) (n int) {
 	for _, r := range u.Requests() {
 		if strings.HasPrefix(r.Path, prefix) {

@@ -104,8 +104,8 @@ func atLength(few, all int) int {
 	return few
 }
 
-// A kill at any instant leaves each document as it was or complete, and the
-// next run goes on from there.
+// A kill at any moment leaves each document unchanged or complete, and the next
+// run continues from there.
 func TestKilledAtAnyInstant(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		paid, url := newTill(t)
@@ -199,8 +199,8 @@ func smallDisk(t *testing.T, folder string, size int) {
 	t.Cleanup(func() { assert.NoError(t, exec.Command("umount", "-l", folder).Run()) })
 }
 
-// A disk that fills up ends the run with a clear error; with room again the
-// next run goes on.
+// A full disk ends the run with a clear error; once there is space again, the
+// next run continues.
 func TestFullDisk(t *testing.T) {
 	c := newCommand(t)
 	state := filepath.Join(c.dir, "state")

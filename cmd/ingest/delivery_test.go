@@ -71,7 +71,7 @@ func TestMetricsThatCannotBeDelivered(t *testing.T) {
 	refusing, _ := gateway(t, http.StatusBadRequest)
 	for name, flags := range map[string][]string{
 		"gateway refuses":   {"--pushgateway=" + refusing},
-		"gateway is away":   {"--pushgateway=http://me:secret@" + refused(t)},
+		"gateway is down":   {"--pushgateway=http://me:secret@" + refused(t)},
 		"no address":        {"--pushgateway=::secret::"},
 		"folder is missing": {"--metrics-textfile=nowhere/out.prom"},
 	} {

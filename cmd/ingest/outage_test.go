@@ -134,8 +134,8 @@ func TestUpstreamRefusedOrSilent(t *testing.T) {
 	}
 }
 
-// A store that goes away in the middle: no more than five calls fail, the run
-// ends, and the next one goes on.
+// A store that becomes unavailable during a run: at most five calls fail, the
+// run ends, and the next one continues.
 func TestStoresGoAwayInTheMiddle(t *testing.T) {
 	for _, row := range []struct {
 		upstream string

@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-// guides are the pages whose commands and snippets are held to be true here.
+// guides are the pages whose commands and snippets are tested here.
 var guides = []string{"README.md", "docs/ingest.md"}
 
 var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
@@ -39,7 +39,7 @@ func blocks(t *testing.T, page, language string) []string {
 	return found
 }
 
-// Every Go snippet of the guides stands in a file that is compiled and tested.
+// Every Go snippet of the guides is part of a file that is compiled and tested.
 func TestSnippetsAreOfTheExamples(t *testing.T) {
 	var sources strings.Builder
 	err := filepath.WalkDir(filepath.Join(root, "examples"), func(path string, entry fs.DirEntry, err error) error {
@@ -72,8 +72,8 @@ func unindented(text string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Every command of the guides runs and ends well, in the order of the page, in
-// a copy of what it speaks of. The addresses are those of the real upstreams.
+// Every command of the guides succeeds, in the order of the page, in a copy of
+// the module. The addresses are replaced by those of real upstreams.
 func TestCommandsOfTheGuides(t *testing.T) {
 	model := llmtest.NewServer(t, llmtest.Options{})
 	s3 := upstreams.SeaweedFS(t)
@@ -137,8 +137,7 @@ func TestGuideShowsTheDAG(t *testing.T) {
 	assert.Equal(t, []string{string(dag)}, blocks(t, operations, "python"))
 }
 
-// The Job of the guide is restarted for the codes that time can mend, and for
-// no other.
+// The Job of the guide is restarted for temporary failures only.
 func TestGuideJobFailsForTheRightCodes(t *testing.T) {
 	var job struct {
 		Spec struct {
@@ -163,7 +162,8 @@ func TestGuideJobFailsForTheRightCodes(t *testing.T) {
 	assert.Equal(t, []int{exitFault, exitUsage, exitData, exitDenied, exitConfiguration}, rules[0].OnExitCodes.Values)
 }
 
-// The script for cron is silent when all is well, and says what needs a person.
+// The script for cron is silent if all is well, and reports what needs a
+// person.
 func TestGuideScriptForCron(t *testing.T) {
 	c := newCommand(t, beCommand+"=1")
 	c.write(t, "docs/page.md", "# Pumps\n\nThe second pump ran for three hours.\n")

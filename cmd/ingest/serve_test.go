@@ -222,7 +222,7 @@ func TestNextPass(t *testing.T) {
 	}
 }
 
-// The inputs go away while it serves: that is said, and the service goes on.
+// If the inputs disappear while it serves, it reports that and continues.
 func TestServeOutlivesItsInputs(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A text.")

@@ -243,7 +243,7 @@ func TestStateFaults(t *testing.T) {
 	}
 }
 
-// The state is no document, and needs no object store for originals.
+// The state is not a document, and needs no object store for originals.
 func TestStateBesideEmbeddedStores(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
 	name, client := bucketOf(t)

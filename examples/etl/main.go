@@ -1,10 +1,10 @@
-// Command etl is a task as an orchestrator runs it: it summarises a text, keeps
-// the summary in S3 and its vector in Milvus, and imports only the doors.
+// Command etl is a task for an orchestrator: it summarises a text and stores
+// the summary in S3 and its vector in Milvus. It imports only the doors.
 //
 //	etl KEY < TEXT
 //
-// It exits with 75 when an upstream is away, so that the orchestrator runs it
-// again later, and with 1 for everything else.
+// It exits with 75 if an upstream is unavailable, so that the orchestrator runs
+// it again later, and with 1 for any other error.
 package main
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// clients are the upstreams of the task, as the doors ask for them: the SDKs'
-// clients, embedded backends and doubles all fit.
+// clients are the upstreams of the task, as the interfaces of the doors: the
+// SDKs' clients, embedded backends and test doubles all implement them.
 type clients struct {
 	chat interface {
 		llm.ChatClient
@@ -38,7 +38,7 @@ type clients struct {
 	vectors vectorstore.Writer
 }
 
-// connect makes the SDKs' clients, their hidden retries off, from the
+// connect creates the SDKs' clients, with hidden retries off, from the
 // environment: OPENAI_BASE_URL, OPENAI_API_KEY, AWS_*, MILVUS_ADDRESS.
 func connect(ctx context.Context) (clients, error) {
 	chat, err := llm.NewClient(llm.Config{})
@@ -91,7 +91,7 @@ func load(ctx context.Context, c clients, key, text string) error {
 	return nil
 }
 
-// exitCode tells the orchestrator whether to come back.
+// exitCode tells the orchestrator whether to run the task again.
 func exitCode(err error) int {
 	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
 		fmt.Fprintf(os.Stderr, "etl: %s is unavailable, run again in %s\n",

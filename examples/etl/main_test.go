@@ -25,14 +25,16 @@ import (
 // anyModel takes every model name, as many servers do.
 type anyModel struct{ *staticmodel.Model }
 
-func (m anyModel) CreateEmbeddings(ctx context.Context, c openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
+func (m anyModel) CreateEmbeddings(
+	ctx context.Context, c openai.EmbeddingRequestConverter,
+) (openai.EmbeddingResponse, error) {
 	request := c.Convert()
 	request.Model = staticmodel.Name
 	return m.Model.CreateEmbeddings(ctx, request)
 }
 
-// embedded gives the task embedded stores and a model server that fails on
-// command.
+// embedded returns clients of embedded stores and of a model server that fails
+// on demand.
 func embedded(t *testing.T) (clients, *llmtest.Server, *sqlitestore.Store) {
 	t.Helper()
 	server := llmtest.NewServer(t, llmtest.Options{Reply: "A short text.", Embedder: anyModel{staticmodel.New()}})
@@ -45,7 +47,8 @@ func embedded(t *testing.T) (clients, *llmtest.Server, *sqlitestore.Store) {
 	vectors, err := sqlitestore.Open(filepath.Join(t.TempDir(), "vectors.db"))
 	require.NoError(t, err)
 	schema := entity.NewSchema().WithName("summaries").
-		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).WithMaxLength(64).WithIsPrimaryKey(true)).
+		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).
+			WithMaxLength(64).WithIsPrimaryKey(true)).
 		WithField(entity.NewField().WithName("vector").WithDataType(entity.FieldTypeFloatVector).WithDim(256))
 	require.NoError(t, vectors.CreateCollection(t.Context(), schema, 1))
 	index, err := entity.NewIndexAUTOINDEX(entity.COSINE)
@@ -71,7 +74,7 @@ func TestLoad(t *testing.T) {
 	assert.Equal(t, 1, exitCode(errors.New("x")))
 }
 
-// Five failures cost five requests; the sixth task is told when to come back.
+// Five failures cost five requests; the sixth task learns when to run again.
 func TestLoadWhileTheModelIsAway(t *testing.T) {
 	c, server, _ := embedded(t)
 	server.Script(llmtest.All(llmtest.Status(http.StatusInternalServerError)))

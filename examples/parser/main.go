@@ -23,7 +23,7 @@ import (
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
 
-// todo reads lines such as "[x] mend the pump".
+// todo parses lines such as "[x] repair the pump".
 type todo struct{}
 
 func (todo) Name() string { return "todo" }

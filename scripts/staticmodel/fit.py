@@ -4,7 +4,7 @@
 
 A holds, for each passage, the mean over its tokens; Y the transformer's vectors, half-whitened in 256 dimensions;
 T0 the vectors of single tokens in the same space, weighted down by how frequent they are. Conjugate gradients, on
-all dimensions at once. passages.txt has one passage a line, cut to 320 characters by whoever writes it.
+all dimensions at once. passages.txt has one passage per line, already cut to 320 characters.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 // Command testreport reads the output of `go test -json` on its standard input,
-// prints what a person wants of it and closes with the reasons of the tests that
-// were skipped and one line that counts:
+// prints what a person wants of it and closes with the reasons of the tests
+// that were skipped and one line that counts:
 //
 //	skipped   7: needs Milvus, which make test-servers installs
 //	123 passed, 0 failed, 7 skipped
@@ -39,7 +39,10 @@ func run(args []string, in io.Reader, out io.Writer) int {
 		fmt.Fprintln(out, err)
 		return 2
 	}
-	r := report{out: out, allow: reason, said: make(map[string]*strings.Builder), failures: make(map[string]bool), skips: make(map[string]int)}
+	r := report{
+		out: out, allow: reason, said: make(map[string]*strings.Builder), failures: make(map[string]bool),
+		skips: make(map[string]int),
+	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
@@ -114,8 +117,8 @@ func (r *report) ended(e event, key string) {
 	}
 }
 
-// packageEnded counts a package that failed without a failed test or build, such
-// as one that ran out of time or crashed, as a failure of its own.
+// packageEnded counts a package that failed without a failed test or build,
+// such as one that ran out of time or crashed, as a failure of its own.
 func (r *report) packageEnded(e event, said string) {
 	fmt.Fprintf(r.out, "%-4s %s %.1fs\n", e.Action, e.Package, e.Elapsed)
 	if e.Action != "fail" {

@@ -1,5 +1,5 @@
-// Package hostile has servers that break the rules of HTTP, to test that a
-// client ends in time, with an error, and in bounded memory:
+// Package hostile has servers that violate HTTP, to test that a client returns
+// in time, with an error, and with bounded memory:
 //
 //	answers := hostile.HTTP("application/json", `{"data":[`, `{"error":"`)
 //	answers["half a list"] = hostile.Text("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n[1,")
@@ -19,17 +19,18 @@ import (
 	"testing"
 )
 
-// Answer speaks to a client whose request has been read. The connection is
-// closed when it returns, and a write or a read fails once the client has left
-// or the test has ended. It is called for several connections at the same time.
+// Answer answers a client whose request has been read. The connection is closed
+// when it returns, and reads and writes fail once the client has closed the
+// connection or the test has ended. It is called concurrently for several
+// connections.
 type Answer func(conn io.ReadWriter)
 
-// Text says text and closes the connection.
+// Text sends text and closes the connection.
 func Text(text string) Answer {
 	return func(conn io.ReadWriter) { _, _ = io.WriteString(conn, text) }
 }
 
-// Endless says text and then piece again and again until the client leaves.
+// Endless sends text and then piece repeatedly until the client leaves.
 func Endless(text, piece string) Answer {
 	pieces := strings.Repeat(piece, 64<<10/len(piece)+1)
 	return func(conn io.ReadWriter) {
@@ -39,7 +40,7 @@ func Endless(text, piece string) Answer {
 	}
 }
 
-// Stalled says text, calls said where it is not nil, and then waits until the
+// Stalled sends text, calls said if it is not nil, and then waits until the
 // client leaves.
 func Stalled(text string, said func()) Answer {
 	return func(conn io.ReadWriter) {
@@ -51,17 +52,18 @@ func Stalled(text string, said func()) Answer {
 	}
 }
 
-// HTTP has answers that no client can use, by their names. They claim to be of
-// mediaType. half is the beginning of a good document, failure the beginning of
-// one that describes an error.
+// HTTP returns unusable answers by name. They declare mediaType. half is the
+// beginning of a valid document, failure the beginning of one that describes an
+// error.
 func HTTP(mediaType, half, failure string) map[string]Answer {
 	head := "HTTP/1.1 200 OK\r\nContent-Type: " + mediaType + "\r\n"
 	return map[string]Answer{
-		"length no number":     Text(head + "Content-Length: many\r\n\r\n{}"),
-		"two lengths":          Text(head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
-		"chunks of garbage":    Text(head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}"),
-		"half a document":      Text(head + "Connection: close\r\n\r\n" + half),
-		"no gzip":              Text(head + "Content-Encoding: gzip\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"),
+		"length no number":  Text(head + "Content-Length: many\r\n\r\n{}"),
+		"two lengths":       Text(head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
+		"chunks of garbage": Text(head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}"),
+		"half a document":   Text(head + "Connection: close\r\n\r\n" + half),
+		"no gzip": Text(head +
+			"Content-Encoding: gzip\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"),
 		"no HTTP":              Text("SSH-2.0-OpenSSH_9.2\r\n"),
 		"headers without end":  Endless(head, "X-More: and more\r\n"),
 		"hints without end":    Endless("", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"),
@@ -91,8 +93,7 @@ func Serve(t testing.TB, answer Answer) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// Each has check judge each answer, given the URL of a server that gives it, in
-// subtests that run in parallel.
+// Each runs check against a server for each answer, in parallel subtests.
 func Each(t *testing.T, answers map[string]Answer, check func(t *testing.T, url string)) {
 	t.Helper()
 	for name, answer := range answers {
@@ -135,7 +136,7 @@ func (s *server) serve(conn net.Conn) {
 	}
 }
 
-// keep notes an open connection, unless the test has ended.
+// keep records an open connection, unless the test has ended.
 func (s *server) keep(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

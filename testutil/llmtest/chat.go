@@ -45,8 +45,9 @@ func (h *Handler) reply(request openai.ChatCompletionRequest) string {
 	return "echo: " + request.Messages[len(request.Messages)-1].Content
 }
 
-// stream sends a chunk a word, then the finish reason, then [DONE]. A fault with After strikes between two words:
-// with a Status it sends its body as an error event and ends.
+// stream sends one chunk per word, then the finish reason, then [DONE]. A fault
+// with After applies between two words: with a Status it sends its body as an
+// error event and ends.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, model string, words []string, f *Fault) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for i, word := range words {

@@ -1,4 +1,5 @@
-// Package llmtest is an OpenAI-compatible server for tests and benchmarks, which fails on command.
+// Package llmtest is an OpenAI-compatible server for tests and benchmarks that
+// fails on demand.
 //
 //	s := llmtest.NewServer(t, llmtest.Options{})
 //	client, err := llm.NewClient(llm.Config{BaseURL: s.URL})
@@ -6,9 +7,11 @@
 //	…
 //	s.Stats().Requests
 //
-// It answers /v1/embeddings with the vectors of an [Embedder] (the embedded static model unless told otherwise),
-// /v1/chat/completions with an echo of the last message, at once or as server-sent events, and /v1/models. [Handler]
-// is the same without a listener, for a command.
+// It answers /v1/embeddings with the vectors of an [Embedder] (by default the
+// embedded static model), /v1/chat/completions with an echo of the last
+// message, as one answer or as server-sent events, and /v1/models. [Handler] is
+// the same without a listener.
 //
-// A script is a list of rules, the first that fits a request wins, and an empty script answers well.
+// A script is a list of rules; the first that matches a request applies. With
+// an empty script every request succeeds.
 package llmtest

@@ -73,7 +73,8 @@ func (h *Handler) count(texts []string) {
 	}
 }
 
-// encode writes the answer by hand: encoding/json takes longer over the vectors than the static model to make them.
+// encode writes the answer by hand: encoding/json takes longer to encode the
+// vectors than the static model to compute them.
 func encode(r *openai.EmbeddingResponse, v *Vectors, packed bool) []byte {
 	out := make([]byte, 0, 256+len(v.Data)*12*256)
 	out = append(out, `{"object":"list","data":[`...)

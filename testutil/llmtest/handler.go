@@ -18,33 +18,35 @@ import (
 	"github.com/penstock-go/penstock/llm/staticmodel"
 )
 
-// Embedder makes the vectors that the server answers with. An *openai.Client and *staticmodel.Model are Embedders.
+// Embedder computes the vectors of the answers. *openai.Client and
+// *staticmodel.Model implement it.
 type Embedder interface {
 	CreateEmbeddings(context.Context, openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error)
 	ListModels(context.Context) (openai.ModelsList, error)
 }
 
-// Options shape a server. The zero value serves the static model without limits or delay.
+// Options configure a server. The zero value serves the static model without
+// limits or delay.
 type Options struct {
 	Embedder   Embedder      // default: the static model
-	MaxBatch   int           // texts a request, more are refused with BatchError; 0 is no limit
+	MaxBatch   int           // most texts per request, more are refused with BatchError; 0 means unlimited
 	BatchError int           // 400 (default) or 413
 	Delay      time.Duration // before each answer
 	Key        string        // when set, requests need this bearer token, or get 401
 	Reply      string        // what chat answers; default: an echo of the last message
-	// ReplyTo answers a chat request, in place of Reply. It is called for each one that is answered well, from many
-	// goroutines.
+	// ReplyTo answers a chat request in place of Reply. It is called for each
+	// request without a fault, from many goroutines.
 	ReplyTo func(openai.ChatCompletionRequest) string
 }
 
 // Stats counts what the server saw.
 type Stats struct {
-	Requests    int            // all, refused and failed ones included
+	Requests    int            // all requests, including refused and failed ones
 	ByPath      map[string]int // the same by path
 	Texts       int            // texts embedded and sent
 	Repeated    int            // of these, texts that had been sent before
 	InFlight    int            // requests being answered now
-	MaxInFlight int            // and at most at a time
+	MaxInFlight int            // the most at any time
 }
 
 // Handler is the server without a listener. It is safe for concurrent use.
@@ -60,7 +62,7 @@ type Handler struct {
 	number int // of the last request since Script
 }
 
-// NewHandler makes a Handler that answers well until it is given a script.
+// NewHandler returns a Handler without a script: every request succeeds.
 func NewHandler(o Options) *Handler {
 	if o.Embedder == nil {
 		o.Embedder = staticmodel.New()
@@ -74,14 +76,15 @@ func NewHandler(o Options) *Handler {
 	}
 }
 
-// Script replaces the rules and counts requests from 1 again. Without rules every request is answered well.
+// Script replaces the rules and counts requests from 1 again. Without rules
+// every request succeeds.
 func (h *Handler) Script(rules ...Rule) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.rules, h.number = rules, 0
 }
 
-// Stats is a copy of the counts.
+// Stats returns a copy of the counts.
 func (h *Handler) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +164,7 @@ func (h *Handler) leave() {
 	h.stats.InFlight--
 }
 
-// wait is false if the client left, or the server closed, before d was over.
+// wait returns false if the client left, or the server closed, within d.
 func (h *Handler) wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -177,7 +180,8 @@ func (h *Handler) wait(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// strike does what the fault says instead of an answer, and reports whether it says anything.
+// strike applies the fault in place of an answer, and reports whether there was
+// anything to apply.
 func (h *Handler) strike(w http.ResponseWriter, r *http.Request, f *Fault) bool {
 	switch {
 	case f.Hang:
@@ -205,7 +209,7 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	_ = json.NewEncoder(w).Encode(reply)
 }
 
-// refuseWith passes on what the embedder said.
+// refuseWith passes on the embedder's error.
 func refuseWith(w http.ResponseWriter, err error) {
 	var api *openai.APIError
 	if !errors.As(err, &api) {
@@ -225,7 +229,8 @@ func (h *Handler) models(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": list.Models})
 }
 
-// textsOf is what rules with a Text look at: the texts to embed, or the messages.
+// textsOf returns the texts that rules with a Text match: the texts to embed,
+// or the messages.
 func textsOf(path string, body []byte) ([]string, error) {
 	if len(body) == 0 {
 		return nil, nil

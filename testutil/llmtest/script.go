@@ -9,7 +9,8 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// Rule says which requests a fault strikes. The zero value of each field fits everything.
+// Rule says which requests a fault applies to. The zero value of each field
+// matches everything.
 type Rule struct {
 	Path        string // such as "/v1/embeddings"
 	First, Last int    // numbers of requests since the last Script, from 1
@@ -17,8 +18,8 @@ type Rule struct {
 	Fault       Fault
 }
 
-// Fault is what happens instead of, or to, a good answer. Its fields combine in this order: Delay, After, then the
-// first of Hang, Drop and Status, then Spoil.
+// Fault replaces or changes a good answer. Its fields apply in this order:
+// Delay, After, then the first of Hang, Drop and Status, then Spoil.
 type Fault struct {
 	Delay  time.Duration // wait first
 	After  int           // for streams: send so many chunks first
@@ -30,22 +31,23 @@ type Fault struct {
 	Spoil  func(*Vectors)
 }
 
-// Vectors is an embedding answer that a Fault may spoil before it goes out.
+// Vectors is an embedding answer that a Fault may change before it is sent.
 type Vectors struct {
 	Data    []openai.Embedding
 	NoIndex bool // leave the index fields out
 }
 
-// All strikes every request.
+// All applies to every request.
 func All(f Fault) Rule { return Rule{Fault: f} }
 
-// From strikes request n, counted from 1 since the last Script, and every later one.
+// From applies to request n, counted from 1 since the last Script, and all
+// later ones.
 func From(n int, f Fault) Rule { return Rule{First: n, Fault: f} }
 
-// First strikes the first n requests.
+// First applies to the first n requests.
 func First(n int, f Fault) Rule { return Rule{Last: n, Fault: f} }
 
-// Poison strikes each request that has text in one of its texts.
+// Poison applies to each request with text in one of its texts.
 func Poison(text string, f Fault) Rule { return Rule{Text: text, Fault: f} }
 
 // Status answers with an OpenAI error of this status.
@@ -59,16 +61,16 @@ func RateLimit(retryAfter string) Fault {
 	return Fault{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {retryAfter}}}
 }
 
-// Hang says nothing until the client leaves.
+// Hang sends nothing until the client leaves.
 func Hang() Fault { return Fault{Hang: true} }
 
 // Drop closes the connection without an answer.
 func Drop() Fault { return Fault{Drop: true} }
 
-// Delay answers well, later.
+// Delay answers after a delay.
 func Delay(d time.Duration) Fault { return Fault{Delay: d} }
 
-// Shuffled gives the vectors in reverse order, with their right indexes.
+// Shuffled sends the vectors in reverse order, with correct indexes.
 func Shuffled() Fault {
 	return Fault{Spoil: func(v *Vectors) {
 		for i, j := 0, len(v.Data)-1; i < j; i, j = i+1, j-1 {
@@ -77,7 +79,7 @@ func Shuffled() Fault {
 	}}
 }
 
-// NoIndex leaves the index fields out.
+// NoIndex omits the index fields.
 func NoIndex() Fault { return Fault{Spoil: func(v *Vectors) { v.NoIndex = true }} }
 
 // SameIndex numbers every vector n.
@@ -89,7 +91,7 @@ func SameIndex(n int) Fault {
 	}}
 }
 
-// Missing leaves the last vector out.
+// Missing omits the last vector.
 func Missing() Fault { return Fault{Spoil: func(v *Vectors) { v.Data = v.Data[:len(v.Data)-1] }} }
 
 // NullVector makes the last vector null.
@@ -114,7 +116,8 @@ func Dimensions(n int) Fault {
 }
 
 func (r *Rule) fits(path string, number int, texts []string) bool {
-	return (r.Path == "" || r.Path == path) && number >= r.First && (r.Last == 0 || number <= r.Last) && r.hasText(texts)
+	return (r.Path == "" || r.Path == path) && number >= r.First && (r.Last == 0 || number <= r.Last) &&
+		r.hasText(texts)
 }
 
 func (r *Rule) hasText(texts []string) bool {

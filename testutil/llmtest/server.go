@@ -17,7 +17,8 @@ type Server struct {
 // NewServer starts a server and ends it with the test.
 func NewServer(t testing.TB, o Options) *Server { return start(t, o, (*httptest.Server).Start) }
 
-// NewTLSServer is NewServer over TLS, with a certificate that only HTTP.Certificate's holder trusts.
+// NewTLSServer is NewServer over TLS, with a certificate that only
+// HTTP.Certificate's holder trusts.
 func NewTLSServer(t testing.TB, o Options) *Server { return start(t, o, (*httptest.Server).StartTLS) }
 
 func start(t testing.TB, o Options, listen func(*httptest.Server)) *Server {

@@ -32,7 +32,10 @@ func TestServesTheStaticModel(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
 	want, err := staticmodel.New().CreateEmbeddings(t.Context(), texts("one", "two"))
 	require.NoError(t, err)
-	for _, format := range []openai.EmbeddingEncodingFormat{"", openai.EmbeddingEncodingFormatFloat, openai.EmbeddingEncodingFormatBase64} {
+	for _, format := range []openai.EmbeddingEncodingFormat{
+		"", openai.EmbeddingEncodingFormatFloat,
+		openai.EmbeddingEncodingFormatBase64,
+	} {
 		request := texts("one", "two")
 		request.EncodingFormat = format
 		got, err := client(s).CreateEmbeddings(t.Context(), request)
@@ -50,7 +53,10 @@ func TestServesTheStaticModel(t *testing.T) {
 
 func TestChatEchoes(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
-	request := openai.ChatCompletionRequest{Model: "m", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hello out there"}}}
+	request := openai.ChatCompletionRequest{
+		Model:    "m",
+		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hello out there"}},
+	}
 	resp, err := client(s).CreateChatCompletion(t.Context(), request)
 	require.NoError(t, err)
 	assert.Equal(t, "echo: hello out there", resp.Choices[0].Message.Content)
@@ -79,7 +85,11 @@ func TestScript(t *testing.T) {
 		{"none", nil, []int{200, 200}},
 		{"from", []llmtest.Rule{llmtest.From(2, llmtest.Status(500))}, []int{200, 500, 500}},
 		{"first", []llmtest.Rule{llmtest.First(2, llmtest.RateLimit("7"))}, []int{429, 429, 200}},
-		{"first that fits wins", []llmtest.Rule{llmtest.First(1, llmtest.Status(503)), llmtest.All(llmtest.Status(400))}, []int{503, 400}},
+		{
+			"first that fits wins",
+			[]llmtest.Rule{llmtest.First(1, llmtest.Status(503)), llmtest.All(llmtest.Status(400))},
+			[]int{503, 400},
+		},
 		{"other path", []llmtest.Rule{{Path: "/v1/models", Fault: llmtest.Status(500)}}, []int{200}},
 		{"poison", []llmtest.Rule{llmtest.Poison("tox", llmtest.Status(422))}, []int{200}},
 		{"poisoned", []llmtest.Rule{llmtest.Poison("hell", llmtest.Status(422))}, []int{422}},
@@ -110,9 +120,18 @@ func TestSpoiltVectors(t *testing.T) {
 		"no index": {llmtest.NoIndex(), func(t *testing.T, d []openai.Embedding) { assert.Equal(t, 0, d[1].Index) }},
 		"same":     {llmtest.SameIndex(4), func(t *testing.T, d []openai.Embedding) { assert.Equal(t, 4, d[1].Index) }},
 		"missing":  {llmtest.Missing(), func(t *testing.T, d []openai.Embedding) { assert.Len(t, d, 1) }},
-		"null":     {llmtest.NullVector(), func(t *testing.T, d []openai.Embedding) { assert.Empty(t, d[1].Embedding) }},
-		"zero":     {llmtest.ZeroVector(), func(t *testing.T, d []openai.Embedding) { assert.Zero(t, d[1].Embedding[7]) }},
-		"short":    {llmtest.Dimensions(3), func(t *testing.T, d []openai.Embedding) { assert.Len(t, d[1].Embedding, 3) }},
+		"null": {
+			llmtest.NullVector(),
+			func(t *testing.T, d []openai.Embedding) { assert.Empty(t, d[1].Embedding) },
+		},
+		"zero": {
+			llmtest.ZeroVector(),
+			func(t *testing.T, d []openai.Embedding) { assert.Zero(t, d[1].Embedding[7]) },
+		},
+		"short": {
+			llmtest.Dimensions(3),
+			func(t *testing.T, d []openai.Embedding) { assert.Len(t, d[1].Embedding, 3) },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := llmtest.NewServer(t, llmtest.Options{})

@@ -40,7 +40,7 @@ type breakerView struct {
 	resilience.Snapshot
 	Means  string        // the state in words
 	Left   time.Duration // until the probe may go out
-	Held   bool          // open, and time will not end it
+	Held   bool          // held open: only a reset closes it
 	Broken string        // the last error
 }
 

@@ -107,7 +107,7 @@ func (h *hub) end() {
 	h.announceLocked()
 }
 
-// join takes a place among the watchers; ok is false where there is none.
+// join takes a place among the watchers; ok is false if all are taken.
 func (h *hub) join() (ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

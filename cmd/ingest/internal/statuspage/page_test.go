@@ -174,14 +174,14 @@ func TestPageShowsPasses(t *testing.T) {
 	next := at.Add(time.Hour)
 	retry := next
 	f.PassEnds(pipeline.Summary{Stopped: &pipeline.Stop{
-		Kind: pipeline.StopDeferred, Reason: "s3 is away",
+		Kind: pipeline.StopDeferred, Reason: "s3 is down",
 		RetryAt: &retry,
 	}}, nil, at.Add(2*time.Second), next)
 	body = f.get("/").Body.String()
 	assert.Contains(t, body, "the next pass begins at <time datetime=\""+next.UTC().Format(time.RFC3339))
 	assert.Contains(t, body,
 		"11 documents, 10 ingested, 1 new dead letters; 30 chunks, 20 embedded; 6 documents per second")
-	assert.Contains(t, body, "deferred: s3 is away")
+	assert.Contains(t, body, "deferred: s3 is down")
 }
 
 // Passes that found nothing to do are not worth a line each: there is one a
@@ -329,8 +329,8 @@ func TestSearchThatFails(t *testing.T) {
 	}{
 		{open, http.StatusServiceUnavailable, "circuit breaker open for &#34;llm&#34;"},
 		{
-			&pipeline.StopError{Kind: pipeline.StopConfiguration, Err: errors.New("there is none")},
-			http.StatusNotFound, "there is none",
+			&pipeline.StopError{Kind: pipeline.StopConfiguration, Err: errors.New("not found")},
+			http.StatusNotFound, "not found",
 		},
 		{errors.New("connection reset"), http.StatusBadGateway, "connection reset"},
 	} {
