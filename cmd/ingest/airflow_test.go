@@ -64,14 +64,15 @@ func (a *airflow) test(t *testing.T) taskRun {
 	require.NoError(t, err)
 	defer db.Close()
 	run := taskRun{log: string(out)}
-	err = db.QueryRowContext(t.Context(), "SELECT state, try_number FROM task_instance ORDER BY start_date DESC LIMIT 1").Scan(&run.state, &run.tries)
+	err = db.QueryRowContext(t.Context(),
+		"SELECT state, try_number FROM task_instance ORDER BY start_date DESC LIMIT 1").Scan(&run.state, &run.tries)
 	require.NoError(t, err, run.log)
 	return run
 }
 
-// The DAG of the guide in a real Airflow: a run that an upstream ends is retried
-// when the run says so and pays for no embedding twice, one that finds nothing
-// new is skipped, and one that needs a person fails at its first try.
+// The DAG of the guide in a real Airflow: a run that an upstream ends is
+// retried when the run says so and pays for no embedding twice, one that finds
+// nothing new is skipped, and one that needs a person fails at its first try.
 func TestAirflow(t *testing.T) {
 	model := llmtest.NewServer(t, llmtest.Options{})
 	a := newAirflow(t, append(atModel(model.URL), "PENSTOCK_MAX_PAUSE=1s")...)
@@ -83,7 +84,8 @@ func TestAirflow(t *testing.T) {
 	require.Equal(t, "success", run.state, run.log)
 	assert.Equal(t, 2, run.tries, run.log)
 	assert.Contains(t, run.log, "Retry policy decision")
-	assert.LessOrEqual(t, model.Stats().Repeated, 1, "no text is embedded twice, the second try's check of the model excepted")
+	assert.LessOrEqual(t, model.Stats().Repeated, 1,
+		"no text is embedded twice, the second try's check of the model excepted")
 
 	run = a.test(t)
 	assert.Equal(t, "skipped", run.state, run.log)

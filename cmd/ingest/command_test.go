@@ -59,7 +59,10 @@ func withModel(t *testing.T, o llmtest.Options) (*command, *llmtest.Server) {
 
 // keysOf are the variables that name an object store's region and keys.
 func keysOf(s3 upstreams.S3) []string {
-	return []string{"AWS_REGION=" + s3.Region, "AWS_ACCESS_KEY_ID=" + s3.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s3.SecretKey}
+	return []string{
+		"AWS_REGION=" + s3.Region, "AWS_ACCESS_KEY_ID=" + s3.AccessKey,
+		"AWS_SECRET_ACCESS_KEY=" + s3.SecretKey,
+	}
 }
 
 // atS3 are the variables of a command whose originals are in a bucket.

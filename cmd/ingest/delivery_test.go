@@ -45,7 +45,8 @@ func TestMetricsAreDelivered(t *testing.T) {
 	address, got := gateway(t, http.StatusOK)
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A text.")
-	o := c.run(t, "docs", "--pushgateway="+strings.Replace(address, "://", "://me:secret@", 1), "--pushgateway-job=nightly", "--metrics-textfile=out.prom")
+	o := c.run(t, "docs", "--pushgateway="+strings.Replace(address, "://", "://me:secret@", 1),
+		"--pushgateway-job=nightly", "--metrics-textfile=out.prom")
 	require.Zero(t, o.code, o.stderr)
 	d := <-got
 	assert.Equal(t, http.MethodPut, d.method)
@@ -112,14 +113,16 @@ func TestAuditLog(t *testing.T) {
 		model.Script(llmtest.From(2, llmtest.Status(500))) // all but the check
 		o := c.run(t, "docs", "--log-json")
 		require.Equal(t, exitTemporary, o.code, o.stderr)
-		assert.Equal(t, 1, strings.Count(o.stderr, `"msg":"circuit breaker changed state","upstream":"llm","old_state":"closed","new_state":"open"`), o.stderr)
+		assert.Equal(t, 1, strings.Count(o.stderr,
+			`"msg":"circuit breaker changed state","upstream":"llm","old_state":"closed","new_state":"open"`), o.stderr)
 	}
 	lines := c.audit(t)
 	require.Len(t, lines, 2, "each run adds to what is there")
 	for _, l := range lines {
 		assert.Equal(t, []string{"llm", "closed", "open"}, []string{l.Upstream, l.From, l.To})
 		for key, want := range map[string]any{
-			"event": "circuit_breaker_transition", "generation": 1.0, "reason": "consecutive failures", "failures": 5.0, "probe_id": 0.0,
+			"event": "circuit_breaker_transition", "generation": 1.0, "reason": "consecutive failures",
+			"failures": 5.0, "probe_id": 0.0,
 			"since_opened_seconds": 0.0, "refused": 0.0,
 		} {
 			assert.Equal(t, want, l.all[key], key)

@@ -28,7 +28,10 @@ type liar struct {
 
 func newLiar(t *testing.T, fault llmtest.Fault) (*liar, string) {
 	t.Helper()
-	l := &liar{good: llmtest.NewHandler(llmtest.Options{Delay: time.Millisecond}), bad: llmtest.NewHandler(llmtest.Options{})}
+	l := &liar{
+		good: llmtest.NewHandler(llmtest.Options{Delay: time.Millisecond}),
+		bad:  llmtest.NewHandler(llmtest.Options{}),
+	}
 	l.bad.Script(llmtest.All(fault))
 	server := httptest.NewServer(l)
 	t.Cleanup(server.Close)
@@ -67,8 +70,8 @@ func (l *liar) behave(lies func(request int) bool) {
 func lyingDocuments() int { return atLength(100, 2000) }
 
 // A model server that begins to lie in the middle: no more than five bad
-// answers are asked for in a row, the run says when to come again, nothing wrong
-// is stored, and the next run completes.
+// answers are asked for in a row, the run says when to come again, nothing
+// wrong is stored, and the next run completes.
 func TestModelLiesInTheMiddle(t *testing.T) {
 	halfVectors := llmtest.Fault{Spoil: func(v *llmtest.Vectors) {
 		for i := range v.Data {

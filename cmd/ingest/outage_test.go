@@ -41,8 +41,8 @@ func requireRetry(t *testing.T, o output, upstream string) {
 	requireRetryAfter(t, o, time.Minute)
 }
 
-// requireRetryAfter checks that retry_at is so long after something that happened
-// while the command ran.
+// requireRetryAfter checks that retry_at is so long after something that
+// happened while the command ran.
 func requireRetryAfter(t *testing.T, o output, wait time.Duration) {
 	t.Helper()
 	const rounded = time.Second
@@ -74,7 +74,8 @@ func TestModelFailsInTheMiddle(t *testing.T) {
 			assert.Equal(t, documents, o.summary.Ingested+rest.summary.Ingested)
 			ids := c.stored(t, "documents")
 			assert.Len(t, ids, 4*documents)
-			assert.LessOrEqual(t, model.Stats().Repeated, 1, "no text is embedded twice, the second run's check of the model excepted")
+			assert.LessOrEqual(t, model.Stats().Repeated, 1,
+				"no text is embedded twice, the second run's check of the model excepted")
 		})
 	}
 }
@@ -90,7 +91,8 @@ func TestUpstreamDownFromTheStart(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			server := testutil.NewUpstream(t, nil)
 			server.Always(testutil.Status(http.StatusInternalServerError))
-			c := newCommand(t, row.variable+"="+server.URL(), "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
+			c := newCommand(t, row.variable+"="+server.URL(), "AWS_REGION=us-east-1",
+				"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
 			corpus(t, c, 20)
 			requireRetry(t, c.ingest(t, "docs"), row.upstream)
 			server.WantRequests(1)
@@ -169,7 +171,8 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 			rest := c.ingest(t, "docs")
 			require.Zero(t, rest.code, rest.stdout+rest.stderr)
 			assert.Len(t, c.stored(t, "documents"), 8000)
-			assert.LessOrEqual(t, model.Stats().Repeated, 1, "no text is embedded twice, the second run's check of the model excepted")
+			assert.LessOrEqual(t, model.Stats().Repeated, 1,
+				"no text is embedded twice, the second run's check of the model excepted")
 		})
 	}
 }

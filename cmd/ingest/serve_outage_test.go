@@ -79,7 +79,8 @@ func observe(t *testing.T, target string) observer {
 	t.Helper()
 	rules, err := os.ReadFile(filepath.Join("..", "..", "deploy", "prometheus", "circuit_breaker.rules.yml"))
 	require.NoError(t, err)
-	short := strings.NewReplacer("circuit_breaker_state[2m]", "circuit_breaker_state[2s]", "for: 2m", "for: 1s").Replace(string(rules))
+	short := strings.NewReplacer("circuit_breaker_state[2m]", "circuit_breaker_state[2s]", "for: 2m", "for: 1s").
+		Replace(string(rules))
 	require.NotEqual(t, string(rules), short)
 	return observer{t, upstreams.StartPrometheus(t, target, short)}
 }
@@ -120,7 +121,10 @@ func TestServeThroughAnOutage(t *testing.T) {
 	prometheus.awaitState("2")
 	s.await(t, "/readyz", "not ready: open circuit breakers: s3")
 	_, page := s.get(t, "/")
-	for _, want := range []string{`data-upstream="s3" data-state="open"`, "5 of 5", "<bdi>docs/during.md</bdi>", "Last error"} {
+	for _, want := range []string{
+		`data-upstream="s3" data-state="open"`, "5 of 5",
+		"<bdi>docs/during.md</bdi>", "Last error",
+	} {
 		assert.Contains(t, page, want)
 	}
 	status, found := s.get(t, "/search?q=valve")

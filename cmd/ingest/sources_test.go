@@ -54,7 +54,8 @@ func TestBucketAsSource(t *testing.T) {
 
 // A bucket that cannot be reached ends the run, and no document is lost.
 func TestBucketThatIsAway(t *testing.T) {
-	c := newCommand(t, "PENSTOCK_S3_ENDPOINT=http://"+refused(t), "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
+	c := newCommand(t, "PENSTOCK_S3_ENDPOINT=http://"+refused(t), "AWS_REGION=us-east-1",
+		"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
 	o := c.ingest(t, "s3://some-bucket/docs")
 	requireRetry(t, o, "s3")
 }

@@ -35,19 +35,21 @@ func (c *command) pod(t *testing.T) *command {
 // are.
 func remote(t *testing.T, llmURL string) *command {
 	t.Helper()
-	env := append(real(t, llmURL), "PENSTOCK_STATE=s3://"+bucketName(t)+"/state", "PENSTOCK_STATE_LEASE="+testTTL.String(), "TMPDIR="+t.TempDir())
+	env := append(real(t, llmURL), "PENSTOCK_STATE=s3://"+bucketName(t)+"/state",
+		"PENSTOCK_STATE_LEASE="+testTTL.String(), "TMPDIR="+t.TempDir())
 	return newCommand(t, env...)
 }
 
-// testTTL is short, for a test that waits for its end, and long enough for a busy
-// machine.
+// testTTL is short, for a test that waits for its end, and long enough for a
+// busy machine.
 const testTTL = 9 * time.Second
 
 // takeOver puts a lease of another run into the state of a remote command.
 func takeOver(t *testing.T, number int) {
 	t.Helper()
 	key := fmt.Sprintf("state/lease/%019d", number)
-	bucket.Put(t, bucket.Client(t, upstreams.SeaweedFS(t)), bucketName(t), key, `{"holder":"somebody else","token":"t","ttl_ms":3000}`)
+	bucket.Put(t, bucket.Client(t, upstreams.SeaweedFS(t)), bucketName(t), key,
+		`{"holder":"somebody else","token":"t","ttl_ms":3000}`)
 }
 
 // kept are the keys of a remote command's state.
@@ -141,7 +143,8 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 		assert.WithinRange(t, *second.summary.Stopped.RetryAt, second.began, second.ended.Add(2*testTTL))
 		assert.Len(t, second.summary.Breakers, 3)
 		before := kept(t, "state/lease/")
-		require.Eventually(t, func() bool { return !slices.Equal(before, kept(t, "state/lease/")) }, time.Minute, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return !slices.Equal(before, kept(t, "state/lease/")) },
+			time.Minute, 50*time.Millisecond)
 	}
 	doctor := other.run(t, "doctor", "--timeout=1s") // the model says nothing
 	assert.Contains(t, doctor.stdout, holder)
@@ -215,10 +218,19 @@ func TestStateFaults(t *testing.T) {
 		{"no prefix", "s3://bucket", nil, exitUsage, "s3://bucket/prefix"},
 		{"no bucket", "s3://", nil, exitUsage, "s3://bucket/prefix"},
 		{"another store", "gs://bucket/state", nil, exitUsage, "a folder or s3://bucket/prefix"},
-		{"short lease", "s3://bucket/state", []string{"PENSTOCK_STATE_LEASE=2s"}, exitUsage, "--state-lease: 2s is too short"},
+		{
+			"short lease", "s3://bucket/state",
+			[]string{"PENSTOCK_STATE_LEASE=2s"},
+			exitUsage,
+			"--state-lease: 2s is too short",
+		},
 		{"no such bucket", "s3://not-there/state", nil, exitConfiguration, "of the state does not exist"},
 		{"wrong key", "s3://" + at.Bucket + "/state", []string{"AWS_SECRET_ACCESS_KEY=wrong"}, exitDenied, "403"},
-		{"away", "s3://" + at.Bucket + "/state", []string{"AWS_ENDPOINT_URL=http://" + refused(t)}, exitTemporary, "connection refused"},
+		{
+			"away", "s3://" + at.Bucket + "/state",
+			[]string{"AWS_ENDPOINT_URL=http://" + refused(t)},
+			exitTemporary, "connection refused",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := newCommand(t, slices.Concat(good, row.env, []string{"PENSTOCK_STATE=" + row.state})...)
@@ -248,7 +260,8 @@ func TestStateBesideEmbeddedStores(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
 	name, client := bucketOf(t)
 	bucket.Put(t, client, name, "a.md", "# A\n\nA pump.\n")
-	c := newCommand(t, append(keysOf(at), "AWS_ENDPOINT_URL="+at.Endpoint, "PENSTOCK_STATE=s3://"+name+"/ingest/state")...)
+	c := newCommand(t, append(keysOf(at), "AWS_ENDPOINT_URL="+at.Endpoint,
+		"PENSTOCK_STATE=s3://"+name+"/ingest/state")...)
 	for range 2 {
 		o := c.ingest(t, "s3://"+name)
 		require.Zero(t, o.code, o.stdout+o.stderr)
@@ -263,8 +276,8 @@ func TestStateBesideEmbeddedStores(t *testing.T) {
 	assert.Zero(t, c.run(t, "verify").code)
 	assert.Zero(t, c.run(t, "delete", "s3://"+name+"/a.md").code)
 
-	// Another machine: its embedded collection is another one, so what the state
-	// says of the first is not believed.
+	// Another machine: its embedded collection is another one, so what the
+	// state says of the first is not believed.
 	elsewhere := newCommand(t, c.env...)
 	o := elsewhere.ingest(t, "s3://"+name)
 	require.Zero(t, o.code, o.stdout+o.stderr)
