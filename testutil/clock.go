@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// FakeClock is a clock for resilience.Config that moves only when Advance or Set
-// is called. It is safe for concurrent use.
+// FakeClock is a clock for resilience.Config that moves only when Advance or
+// Set is called. It is safe for concurrent use.
 type FakeClock struct {
 	mu  sync.Mutex
 	now time.Time
