@@ -43,57 +43,108 @@ var arrows = []rule{
 
 	{"metrics", []string{"resilience"}, "it reads breakers and is told about calls, it drives nothing"},
 	{"internal/trace", []string{"resilience"}, "it describes a call through a breaker"},
-	{"internal/door", []string{"resilience"},
-		"the way of a call through a breaker, whatever the upstream, the tracer and the metrics are"},
+	{
+		"internal/door",
+		[]string{"resilience"},
+		"the way of a call through a breaker, whatever the upstream, the tracer and the metrics are",
+	},
 
-	{"llm", []string{"resilience", "metrics", "internal/door", "internal/trace"},
-		"a door guards one upstream and never calls another door"},
-	{"objectstore", []string{"resilience", "metrics", "internal/door", "internal/trace"},
-		"a door guards one upstream and never calls another door"},
-	{"vectorstore", []string{"resilience", "metrics", "internal/door", "internal/trace", "vectorstore/internal"},
-		"a door guards one upstream and never calls another door"},
+	{
+		"llm",
+		[]string{"resilience", "metrics", "internal/door", "internal/trace"},
+		"a door guards one upstream and never calls another door",
+	},
+	{
+		"objectstore",
+		[]string{"resilience", "metrics", "internal/door", "internal/trace"},
+		"a door guards one upstream and never calls another door",
+	},
+	{
+		"vectorstore",
+		[]string{"resilience", "metrics", "internal/door", "internal/trace", "vectorstore/internal"},
+		"a door guards one upstream and never calls another door",
+	},
 
 	{"llm/staticmodel", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{"objectstore/filestore", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
-	{"vectorstore/sqlitestore", []string{"vectorstore/internal", "internal/netfs"},
-		"a backend knows the SDK's types and no breaker: guarding it is the door's work"},
+	{
+		"vectorstore/sqlitestore",
+		[]string{"vectorstore/internal", "internal/netfs"},
+		"a backend knows the SDK's types and no breaker: guarding it is the door's work",
+	},
 	{"vectorstore/internal", nil, "reads the SDK's options for the door and the backend alike"},
 
-	{"objectstore/objectstoretest", []string{"objectstore", "resilience"},
-		"what every object store must do, as a test that any of them can run"},
-	{"vectorstore/vectorstoretest", []string{"vectorstore", "resilience"},
-		"what every vector store must do, as a test that any of them can run"},
+	{
+		"objectstore/objectstoretest",
+		[]string{"objectstore", "resilience"},
+		"what every object store must do, as a test that any of them can run",
+	},
+	{
+		"vectorstore/vectorstoretest",
+		[]string{"vectorstore", "resilience"},
+		"what every vector store must do, as a test that any of them can run",
+	},
 
 	{"pipeline/block", nil, "blocks are where parsers and chunks meet"},
 	{"pipeline/parse", []string{"pipeline/block"}, "what a document says does not depend on any upstream"},
 	{"pipeline/chunk", []string{"pipeline/block"}, "chunks are cut from blocks alone, whatever made them"},
 	{"pipeline/journal", nil, "the journal is a cache of what was done and does nothing itself"},
-	{"pipeline/lease", []string{"objectstore", "resilience"},
-		"a lease is objects in a bucket, which is reached through its door"},
-	{"pipeline/state", []string{"pipeline/journal", "pipeline/lease", "objectstore", "resilience"},
-		"it carries a journal to a bucket and back, under a lease"},
-	{"pipeline/source", []string{"objectstore", "resilience"},
-		"sources are folders, addresses and buckets; a bucket is reached through its door"},
+	{
+		"pipeline/lease",
+		[]string{"objectstore", "resilience"},
+		"a lease is objects in a bucket, which is reached through its door",
+	},
+	{
+		"pipeline/state",
+		[]string{"pipeline/journal", "pipeline/lease", "objectstore", "resilience"},
+		"it carries a journal to a bucket and back, under a lease",
+	},
+	{
+		"pipeline/source",
+		[]string{"objectstore", "resilience"},
+		"sources are folders, addresses and buckets; a bucket is reached through its door",
+	},
 	{"pipeline/stop", []string{"resilience"}, "how work ends is a leaf: every stage returns it"},
-	{"pipeline/service", []string{"pipeline/stop", "llm", "objectstore", "vectorstore", "resilience"},
-		"one way for all stages to call an upstream through its door"},
-	{"pipeline/modelserver", []string{"pipeline/service", "pipeline/stop", "resilience"},
-		"what a failed request says about a text does not depend on the model"},
-	{"pipeline/embed", []string{"llm", "metrics", "resilience", "pipeline/modelserver", "pipeline/service",
-		"pipeline/stop"}, "a stage knows its model and no run"},
-	{"pipeline/enrich", []string{"llm", "metrics", "resilience", "pipeline/chunk", "pipeline/modelserver",
-		"pipeline/rows", "pipeline/stop"}, "a stage knows its model and no run"},
+	{
+		"pipeline/service",
+		[]string{"pipeline/stop", "llm", "objectstore", "vectorstore", "resilience"},
+		"one way for all stages to call an upstream through its door",
+	},
+	{
+		"pipeline/modelserver",
+		[]string{"pipeline/service", "pipeline/stop", "resilience"},
+		"what a failed request says about a text does not depend on the model",
+	},
+	{"pipeline/embed", []string{
+		"llm", "metrics", "resilience", "pipeline/modelserver", "pipeline/service",
+		"pipeline/stop",
+	}, "a stage knows its model and no run"},
+	{"pipeline/enrich", []string{
+		"llm", "metrics", "resilience", "pipeline/chunk", "pipeline/modelserver",
+		"pipeline/rows", "pipeline/stop",
+	}, "a stage knows its model and no run"},
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
-	{"pipeline", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"},
-		"the pipeline reaches upstreams through doors only"},
+	{
+		"pipeline",
+		[]string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience"},
+		"the pipeline reaches upstreams through doors only",
+	},
 
-	{"cmd", []string{"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace",
-		"internal/netfs", "cmd/ingest/internal/statuspage"}, "a command wires things together"},
-	{"cmd/ingest/internal/statuspage", []string{"pipeline", "resilience"},
-		"it shows what the pipeline and the breakers say and drives neither"},
+	{"cmd", []string{
+		"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace",
+		"internal/netfs", "cmd/ingest/internal/statuspage",
+	}, "a command wires things together"},
+	{
+		"cmd/ingest/internal/statuspage",
+		[]string{"pipeline", "resilience"},
+		"it shows what the pipeline and the breakers say and drives neither",
+	},
 
-	{"examples", []string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"},
-		"an example shows the surface that users have"},
+	{
+		"examples",
+		[]string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"},
+		"an example shows the surface that users have",
+	},
 
 	{"bench", []string{"resilience", "internal/upstreams", "testutil"}, "it measures the kit beside its rivals"},
 
@@ -101,8 +152,11 @@ var arrows = []rule{
 	{"testutil/llmtest", []string{"llm/staticmodel", "resilience", "testutil"}, "its vectors are real ones"},
 	{"internal/netfs", nil, "it asks the operating system alone"},
 	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
-	{"internal/bucket", []string{"objectstore", "resilience", "internal/upstreams"},
-		"a store that fails on demand, for tests of packages that keep things in one"},
+	{
+		"internal/bucket",
+		[]string{"objectstore", "resilience", "internal/upstreams"},
+		"a store that fails on demand, for tests of packages that keep things in one",
+	},
 	{"scripts", nil, "tools of the house"},
 }
 
@@ -112,18 +166,32 @@ var leaves = []string{"internal/cafile", "internal/plain"}
 // only says which packages may import a family of modules outside their tests.
 var only = []rule{
 	{"github.com/prometheus/", []string{"metrics"}, "one package speaks to Prometheus"},
-	{"go.opentelemetry.io/", []string{"internal/trace", "llm", "objectstore", "vectorstore", "cmd"},
-		"one package makes spans, the doors describe them, the command exports them"},
-	{"github.com/stretchr/testify", []string{"objectstore/objectstoretest", "vectorstore/vectorstoretest"},
-		"it is for tests"},
+	{
+		"go.opentelemetry.io/",
+		[]string{"internal/trace", "llm", "objectstore", "vectorstore", "cmd"},
+		"one package makes spans, the doors describe them, the command exports them",
+	},
+	{
+		"github.com/stretchr/testify",
+		[]string{"objectstore/objectstoretest", "vectorstore/vectorstoretest"},
+		"it is for tests",
+	},
 	{"github.com/Shopify/toxiproxy", []string{"internal/upstreams/network"}, "it is for tests"},
-	{"testing", []string{"internal/upstreams", "internal/bucket", "testutil", "objectstore/objectstoretest",
-		"vectorstore/vectorstoretest"}, "test helpers alone take a testing.TB"},
-	{"github.com/sashabaranov/go-openai", []string{"llm", "pipeline", "testutil", "cmd", "examples"},
-		"the types of the LLM door"},
+	{"testing", []string{
+		"internal/upstreams", "internal/bucket", "testutil", "objectstore/objectstoretest",
+		"vectorstore/vectorstoretest",
+	}, "test helpers alone take a testing.TB"},
+	{
+		"github.com/sashabaranov/go-openai",
+		[]string{"llm", "pipeline", "testutil", "cmd", "examples"},
+		"the types of the LLM door",
+	},
 	{"github.com/milvus-io/", []string{"vectorstore", "pipeline", "cmd", "examples"}, "the types of the vector door"},
-	{"github.com/aws/", []string{"objectstore", "pipeline", "cmd", "examples", "internal/upstreams", "internal/bucket"},
-		"the types of the object door; a signature in a health check"},
+	{
+		"github.com/aws/",
+		[]string{"objectstore", "pipeline", "cmd", "examples", "internal/upstreams", "internal/bucket"},
+		"the types of the object door; a signature in a health check",
+	},
 	{"modernc.org/sqlite", []string{"vectorstore/sqlitestore", "pipeline/journal"}, "where a file is a database"},
 }
 

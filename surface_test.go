@@ -11,8 +11,8 @@ import (
 )
 
 // surface says how many exported names a package may have at its top level,
-// constants included. Another name is a decision: raise the number here, and say
-// in CHANGELOG.md what the name is for.
+// constants included. Another name is a decision: raise the number here, and
+// say in CHANGELOG.md what the name is for.
 var surface = map[string]int{
 	"llm":                         20,
 	"llm/staticmodel":             3,

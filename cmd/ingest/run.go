@@ -103,7 +103,9 @@ func (c *runCmd) prune(ctx context.Context, a *app, p *pipeline.Pipeline, census
 }
 
 // open creates the pipeline, and a display of its progress.
-func (c *IngestFlags) open(ctx context.Context, a *app, dry bool, change ...func(*pipeline.Config)) (*pipeline.Pipeline, *display, error) {
+func (c *IngestFlags) open(
+	ctx context.Context, a *app, dry bool, change ...func(*pipeline.Config),
+) (*pipeline.Pipeline, *display, error) {
 	show := newDisplay(a)
 	config, err := c.config(ctx, a, dry)
 	if err != nil {
@@ -218,7 +220,8 @@ func (d *display) document(doc pipeline.Document) {
 	switch doc.Result {
 	case pipeline.DeadLetter, pipeline.Deferred:
 		d.step((*progressbar.ProgressBar).Clear)
-		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain.Name(doc.ID), plain.Line(doc.Reason), doc.Stage)
+		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "),
+			plain.Name(doc.ID), plain.Line(doc.Reason), doc.Stage)
 	case pipeline.WouldIngest:
 		fmt.Fprintf(d.app.stdout, "%s  %d chunks, %d tokens\n", plain.Name(doc.ID), doc.Chunks, doc.Tokens)
 	case pipeline.Deleted, pipeline.NotFound:
@@ -228,7 +231,8 @@ func (d *display) document(doc pipeline.Document) {
 	}
 }
 
-// step moves the bar, if there is one. A failure to draw it does not end the run.
+// step moves the bar, if there is one. A failure to draw it does not end the
+// run.
 func (d *display) step(move func(*progressbar.ProgressBar) error) {
 	if d.bar == nil {
 		return
@@ -275,7 +279,8 @@ func writeSummary(w io.Writer, indent string, s pipeline.Summary) {
 		line("would ingest %d documents: %d chunks, %d tokens; %d unchanged, %d dead letters",
 			s.WouldIngest, s.Chunks, s.Tokens, s.Unchanged, s.DeadLetters)
 	case s.Deleted+s.NotFound > 0:
-		line("%d documents deleted (%d chunks), %d not found, %d deferred", s.Deleted, s.Removed, s.NotFound, s.Deferred)
+		line("%d documents deleted (%d chunks), %d not found, %d deferred", s.Deleted, s.Removed,
+			s.NotFound, s.Deferred)
 	default:
 		writeCounts(line, s)
 	}
@@ -286,9 +291,11 @@ func writeSummary(w io.Writer, indent string, s pipeline.Summary) {
 
 func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
 	line("%d documents in %s: %d ingested (%d chunks, %d embedded), %d unchanged, %d dead letters, %d deferred",
-		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged, s.DeadLetters, s.Deferred)
+		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged,
+		s.DeadLetters, s.Deferred)
 	if s.KnownDeadLetters > 0 {
-		line("%d known dead letters are unchanged; 'ingest status' lists them, 'ingest retry' tries them again", s.KnownDeadLetters)
+		line("%d known dead letters are unchanged; 'ingest status' lists them, 'ingest retry' tries them again",
+			s.KnownDeadLetters)
 	}
 	writeEnrichment(line, s)
 }

@@ -26,7 +26,8 @@ type destinationStatus struct {
 	Problems []journal.Problem `json:"problems,omitempty"`
 }
 
-// Run prints the journal's contents. It needs no lock, so it works during a run.
+// Run prints the journal's contents. It needs no lock, so it works during a
+// run.
 func (c *statusCmd) Run(ctx context.Context, a *app) error {
 	j, err := a.journal(ctx, true)
 	if err != nil {
@@ -77,7 +78,8 @@ func (a *app) printStatus(s destinationStatus) {
 		return
 	}
 	fmt.Fprintf(a.stdout, "%s\n", plain.Name(s.Destination))
-	fmt.Fprintf(a.stdout, "  %d documents, %d chunks, %d dead letters, %d deferred\n", s.Documents, s.Chunks, s.DeadLetters, s.Deferred)
+	fmt.Fprintf(a.stdout, "  %d documents, %d chunks, %d dead letters, %d deferred\n", s.Documents,
+		s.Chunks, s.DeadLetters, s.Deferred)
 	if s.LastRun != nil {
 		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", s.EndedAt.Local().Format(time.DateTime))
 		for _, upstream := range slices.Sorted(maps.Keys(s.LastRun.Breakers)) {
@@ -86,6 +88,7 @@ func (a *app) printStatus(s destinationStatus) {
 		writeSummary(a.stdout, "    ", *s.LastRun)
 	}
 	for _, p := range s.Problems {
-		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plain.Name(p.ID), plain.Line(p.Reason), p.Stage, p.Kind)
+		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plain.Name(p.ID), plain.Line(p.Reason),
+			p.Stage, p.Kind)
 	}
 }
