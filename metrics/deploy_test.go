@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/prometheus/client_golang/prometheus"
@@ -190,21 +189,6 @@ type faults int
 
 // Errorf implements assert.TestingT.
 func (f *faults) Errorf(string, ...any) { *f++ }
-
-// TestPrometheusSeesAnOutage lets a real Prometheus scrape a breaker through an
-// outage: 0, 2, 1, 0, with the alert that its rules raise and withdraw.
-func TestPrometheusSeesAnOutage(t *testing.T) {
-	drill := startDrill(t)
-	drill.awaitState(0)
-	drill.breaker.Trip("the upstream is down")
-	drill.awaitState(2)
-	drill.awaitAlert(true)
-	drill.clock.Advance(time.Minute)
-	drill.awaitState(1)
-	succeed(t, drill.breaker)
-	drill.awaitState(0)
-	drill.awaitAlert(false)
-}
 
 func TestManualListsEachMetric(t *testing.T) {
 	text, err := os.ReadFile("../docs/metrics.md")

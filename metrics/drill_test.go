@@ -55,3 +55,18 @@ func (d *drill) awaitAlert(firing bool) {
 	}
 	d.Await(`ALERTS{alertname="Open",alertstate="firing"}`, want)
 }
+
+// TestPrometheusSeesAnOutage lets a real Prometheus scrape a breaker through an
+// outage: 0, 2, 1, 0, with the alert that its rules raise and withdraw.
+func TestPrometheusSeesAnOutage(t *testing.T) {
+	drill := startDrill(t)
+	drill.awaitState(0)
+	drill.breaker.Trip("the upstream is down")
+	drill.awaitState(2)
+	drill.awaitAlert(true)
+	drill.clock.Advance(time.Minute)
+	drill.awaitState(1)
+	succeed(t, drill.breaker)
+	drill.awaitState(0)
+	drill.awaitAlert(false)
+}

@@ -70,6 +70,11 @@ func atS3(s3 upstreams.S3, bucket string) []string {
 	return append(keysOf(s3), "PENSTOCK_S3_ENDPOINT="+s3.Endpoint, "PENSTOCK_S3_BUCKET="+bucket)
 }
 
+// path is that of a file below the working folder.
+func (c *command) path(elem ...string) string {
+	return filepath.Join(c.dir, filepath.Join(elem...))
+}
+
 // output is what a call left.
 type output struct {
 	code           int
@@ -140,9 +145,22 @@ func (c *command) ingest(t *testing.T, args ...string) output {
 // there: somebody may be watching.
 func (c *command) write(t *testing.T, name, content string) {
 	t.Helper()
-	full := filepath.Join(c.dir, filepath.FromSlash(name))
+	full := c.path(filepath.FromSlash(name))
 	require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
 	half := filepath.Join(filepath.Dir(c.dir), "half")
 	require.NoError(t, os.WriteFile(half, []byte(content), 0o644))
 	require.NoError(t, os.Rename(half, full))
+}
+
+func (c *command) rename(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, os.Rename(c.path(from), c.path(to)))
+}
+
+// read is the content of a file below the working folder.
+func (c *command) read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(c.path(filepath.FromSlash(name)))
+	require.NoError(t, err)
+	return string(content)
 }

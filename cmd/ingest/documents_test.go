@@ -71,7 +71,7 @@ func TestUnreadableFolder(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A text.")
 	c.write(t, "docs/locked/b.md", "Another.")
-	locked := filepath.Join(c.dir, "docs", "locked")
+	locked := c.path("docs", "locked")
 	require.NoError(t, os.Chmod(locked, 0))
 	t.Cleanup(func() { assert.NoError(t, os.Chmod(locked, 0o755)) })
 	o := c.ingest(t, "docs")

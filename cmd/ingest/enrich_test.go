@@ -6,13 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,38 +17,6 @@ import (
 )
 
 const chatPath = "/v1/chat/completions"
-
-// prompts counts what a chat model was asked, and answers each time in other
-// words.
-type prompts struct {
-	mu    sync.Mutex
-	asked map[string]int
-	n     int
-}
-
-func (p *prompts) reply(r openai.ChatCompletionRequest) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	prompt := r.Messages[len(r.Messages)-1].Content
-	p.n++
-	if !strings.Contains(prompt, "does the model answer?") { // the check of the model
-		p.asked[prompt]++
-	}
-	if strings.HasPrefix(prompt, "<document>") {
-		return fmt.Sprintf(`{"title": "Title %d", "summary": "Summary %d."}`, p.n, p.n)
-	}
-	return fmt.Sprintf("Context %d.", p.n)
-}
-
-// paid is how many questions were asked, and how many of them again.
-func (p *prompts) paid() (distinct, again int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, n := range p.asked {
-		again += n - 1
-	}
-	return len(p.asked), again
-}
 
 // enriching is a command whose documents are enriched by a chat model.
 func enriching(t *testing.T, env ...string) (*command, *llmtest.Server, *prompts) {
@@ -101,7 +65,7 @@ func TestEnrichedDocumentsAreFound(t *testing.T) {
 			assert.Equal(t, 4+13, distinct)
 			assert.Zero(t, again)
 
-			require.NoError(t, os.Remove(filepath.Join(c.dir, ".penstock", "journal.db")))
+			require.NoError(t, os.Remove(c.path(".penstock", "journal.db")))
 			requests := model.Stats().ByPath[chatPath]
 			lost := c.ingest(t, "docs")
 			require.Zero(t, lost.code, lost.stderr)

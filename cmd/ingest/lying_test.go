@@ -2,8 +2,6 @@ package main
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,59 +11,6 @@ import (
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
-
-// liar is a model server that answers badly when it chooses to.
-type liar struct {
-	good, bad *llmtest.Handler
-
-	mu      sync.Mutex
-	lies    func(request int) bool
-	number  int
-	streak  int // bad answers in a row, in the order of the requests
-	longest int
-	total   int // bad answers
-}
-
-func newLiar(t *testing.T, fault llmtest.Fault) (*liar, string) {
-	t.Helper()
-	l := &liar{
-		good: llmtest.NewHandler(llmtest.Options{Delay: time.Millisecond}),
-		bad:  llmtest.NewHandler(llmtest.Options{}),
-	}
-	l.bad.Script(llmtest.All(fault))
-	server := httptest.NewServer(l)
-	t.Cleanup(server.Close)
-	return l, server.URL + "/v1"
-}
-
-func (l *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if l.next() {
-		l.bad.ServeHTTP(w, r)
-	} else {
-		l.good.ServeHTTP(w, r)
-	}
-}
-
-func (l *liar) next() (lie bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.number++
-	if lie = l.lies != nil && l.lies(l.number); lie {
-		l.total++
-		l.streak++
-	} else {
-		l.streak = 0
-	}
-	l.longest = max(l.longest, l.streak)
-	return lie
-}
-
-// behave sets when to lie from now on; nil is never.
-func (l *liar) behave(lies func(request int) bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lies, l.number, l.streak = lies, 0, 0
-}
 
 func lyingDocuments() int { return atLength(100, 2000) }
 

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +21,7 @@ func TestPipeIsNoDocument(t *testing.T) {
 	c.write(t, "docs/a.json", "{")
 	require.Equal(t, exitData, c.ingest(t, "docs").code)
 	c.rename(t, "docs/a.json", "a.json")
-	require.NoError(t, syscall.Mkfifo(filepath.Join(c.dir, "docs/a.json"), 0o600))
+	require.NoError(t, syscall.Mkfifo(c.path("docs/a.json"), 0o600))
 	for _, verb := range []string{"parse", "chunk"} {
 		o := c.run(t, verb, "docs/a.json")
 		assert.Equal(t, exitUsage, o.code)

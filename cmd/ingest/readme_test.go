@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -167,9 +166,13 @@ func TestGuideJobFailsForTheRightCodes(t *testing.T) {
 func TestGuideScriptForCron(t *testing.T) {
 	c := newCommand(t, beCommand+"=1")
 	c.write(t, "docs/page.md", "# Pumps\n\nThe second pump ran for three hours.\n")
-	require.NoError(t, os.Symlink(os.Args[0], filepath.Join(c.dir, "ingest")))
-	scripts := blocks(t, operations, "sh")
-	scripts = slices.DeleteFunc(scripts, func(s string) bool { return !strings.Contains(s, "/etc/cron.hourly/") })
+	require.NoError(t, os.Symlink(os.Args[0], c.path("ingest")))
+	var scripts []string
+	for _, block := range blocks(t, operations, "sh") {
+		if strings.Contains(block, "/etc/cron.hourly/") {
+			scripts = append(scripts, block)
+		}
+	}
 	require.Len(t, scripts, 1)
 	script := strings.NewReplacer("/var/lib/penstock", "state", "/srv/docs", "docs", "/var/log/ingest.jsonl",
 		"ingest.jsonl").Replace(scripts[0])

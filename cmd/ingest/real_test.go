@@ -93,7 +93,7 @@ func openStore(t *testing.T, c *command) vectorstore.Store {
 			return store
 		}
 	}
-	store, err := sqlitestore.Open(filepath.Join(c.dir, ".penstock", "vectors.db"))
+	store, err := sqlitestore.Open(c.path(".penstock", "vectors.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
 	return store
@@ -113,7 +113,7 @@ func TestPythonDocs(t *testing.T) {
 }
 
 func pythonDocs(t *testing.T, c *command, collection string, requests func() int) {
-	docs := filepath.Join(c.dir, "manual")
+	docs := c.path("manual")
 	require.NoError(t, os.CopyFS(docs, os.DirFS(upstreams.PythonDocs(t))))
 	args := []string{"manual/**/*.html"}
 
@@ -156,7 +156,7 @@ func pythonDocs(t *testing.T, c *command, collection string, requests func() int
 	require.Equal(t, ids, requireComplete(t, storedRows(t, store, collection)), "the same input gives the same ids")
 
 	before = requests()
-	require.NoError(t, os.RemoveAll(filepath.Join(c.dir, ".penstock")))
+	require.NoError(t, os.RemoveAll(c.path(".penstock")))
 	fresh := c.ingest(t, args...)
 	require.Zero(t, fresh.code, fresh.stderr)
 	if len(c.env) > 0 { // the stores are elsewhere: the journal was lost, nothing else

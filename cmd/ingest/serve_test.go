@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -18,8 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/resilience"
-	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -195,31 +192,6 @@ func TestServeWithAToken(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.NotContains(t, s.log()+s.out(), "correct-horse")
 	assert.NotContains(t, c.run(t, "config").stdout, "correct-horse")
-}
-
-// A pass waits for the last breaker that is open, and no longer.
-func TestNextPass(t *testing.T) {
-	clock := testutil.NewClock()
-	breakers := resilience.NewRegistry(
-		resilience.Config{Clock: clock, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
-	llm, s3 := breakers.MustRegister("llm", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
-	s := &service{command: &serveCmd{Interval: time.Hour}, breakers: breakers.All()}
-	for _, step := range []struct {
-		name string
-		do   func()
-		want time.Duration
-	}{
-		{"all closed", func() {}, time.Hour},
-		{"one open", func() { llm.Trip("drill") }, time.Minute},
-		{"two open", func() { clock.Advance(20 * time.Second); s3.Trip("drill") }, time.Minute},
-		{"one of them waits for a probe", func() { clock.Advance(40 * time.Second) }, 20 * time.Second},
-		{"both do", func() { clock.Advance(20 * time.Second) }, time.Hour},
-		{"held open: time does not help", func() { llm.ForceOpen("maintenance") }, time.Hour},
-	} {
-		step.do()
-		now := clock.Now()
-		assert.Equal(t, step.want, s.next(now).Sub(now), step.name)
-	}
 }
 
 // If the inputs disappear while it serves, it reports that and continues.

@@ -3,13 +3,9 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +23,14 @@ import (
 func (c *command) pod(t *testing.T) *command {
 	t.Helper()
 	next := newCommand(t, c.env...)
-	require.NoError(t, os.CopyFS(filepath.Join(next.dir, "docs"), os.DirFS(filepath.Join(c.dir, "docs"))))
+	c.copyDocs(t, next)
 	return next
+}
+
+// copyDocs gives another command the same documents.
+func (c *command) copyDocs(t *testing.T, to *command) {
+	t.Helper()
+	require.NoError(t, os.CopyFS(to.path("docs"), os.DirFS(c.path("docs"))))
 }
 
 // remote is a command whose state is in the real object store, as its stores
@@ -70,7 +72,7 @@ func TestStateInTheObjectStore(t *testing.T) {
 	requireRetry(t, o, "llm")
 	require.Positive(t, o.summary.Ingested)
 	require.Positive(t, o.summary.Deferred)
-	require.NoDirExists(t, filepath.Join(first.dir, ".penstock"), "nothing is kept here")
+	require.NoDirExists(t, first.path(".penstock"), "nothing is kept here")
 
 	second := first.pod(t)
 	status := second.run(t, "status")
@@ -105,23 +107,6 @@ func TestStateInTheObjectStore(t *testing.T) {
 	assert.Equal(t, 300, again.summary.Unchanged)
 	assert.Equal(t, 1, again.summary.KnownDeadLetters)
 	assert.Equal(t, requests, model.Stats().Requests)
-}
-
-// gatedModel is a model that answers when it is told to.
-func gatedModel(t *testing.T) (url string, asked <-chan struct{}, release func()) {
-	t.Helper()
-	gate, calls := make(chan struct{}), make(chan struct{}, 100)
-	model := llmtest.NewHandler(llmtest.Options{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		calls <- struct{}{}
-		select {
-		case <-gate:
-		case <-r.Context().Done():
-		}
-		model.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	return server.URL + "/v1", calls, sync.OnceFunc(func() { close(gate) })
 }
 
 // Two runs at once: the second says who holds the state, wherever it runs. One
@@ -267,8 +252,8 @@ func TestStateBesideEmbeddedStores(t *testing.T) {
 		require.Zero(t, o.code, o.stdout+o.stderr)
 		assert.Equal(t, 1, o.summary.Documents)
 	}
-	assert.DirExists(t, filepath.Join(c.dir, ".penstock", "objects"))
-	assert.NoFileExists(t, filepath.Join(c.dir, ".penstock", "journal.db"))
+	assert.DirExists(t, c.path(".penstock", "objects"))
+	assert.NoFileExists(t, c.path(".penstock", "journal.db"))
 	doctor := c.run(t, "doctor")
 	require.Zero(t, doctor.code, doctor.stdout)
 	assert.Contains(t, doctor.stdout, "s3://"+name+"/ingest/state is writable and allows one run at a time")

@@ -17,8 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/penstock-go/penstock/objectstore"
-	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/internal/bucket"
 	"github.com/penstock-go/penstock/testutil"
 )
 
@@ -78,7 +77,7 @@ func TestObjectThatBreaksOffIsNoDocument(t *testing.T) {
 	for _, end := range []error{errWrapped, io.ErrUnexpectedEOF, io.EOF} {
 		options := Options{
 			Objects:     func(context.Context) (ObjectReader, error) { return brokenStore{err: end}, nil },
-			ObjectGuard: objectstore.Guard{Breaker: testutil.NewBreaker(t, "s3-"+t.Name(), resilience.Config{})},
+			ObjectGuard: bucket.Guard(t),
 		}
 		_, err := (&objects{store: &store{options: options}, bucket: "bkt"}).read(t.Context(), "key")
 		var store *StoreError

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+// A pass waits for the last breaker that is open, and no longer.
+func TestNextPass(t *testing.T) {
+	clock := testutil.NewClock()
+	breakers := resilience.NewRegistry(
+		resilience.Config{Clock: clock, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+	llm, s3 := breakers.MustRegister("llm", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
+	s := &service{command: &serveCmd{Interval: time.Hour}, breakers: breakers.All()}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want time.Duration
+	}{
+		{"all closed", func() {}, time.Hour},
+		{"one open", func() { llm.Trip("drill") }, time.Minute},
+		{"two open", func() { clock.Advance(20 * time.Second); s3.Trip("drill") }, time.Minute},
+		{"one of them waits for a probe", func() { clock.Advance(40 * time.Second) }, 20 * time.Second},
+		{"both do", func() { clock.Advance(20 * time.Second) }, time.Hour},
+		{"held open: time does not help", func() { llm.ForceOpen("maintenance") }, time.Hour},
+	} {
+		step.do()
+		now := clock.Now()
+		assert.Equal(t, step.want, s.next(now).Sub(now), step.name)
+	}
+}
+
+// A full disk costs the line, not the call that made the transition.
+func TestAuditLogThatCannotBeWritten(t *testing.T) {
+	file, err := os.Open(os.DevNull) // for reading only
+	require.NoError(t, err)
+	defer file.Close()
+	var log bytes.Buffer
+	l := &auditLog{to: file, log: slog.New(slog.NewTextHandler(&log, nil))}
+	l.write(resilience.Transition{Upstream: "s3", To: resilience.Open})
+	assert.Contains(t, log.String(), "missing from the audit log")
+}
