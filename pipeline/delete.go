@@ -205,7 +205,7 @@ func (p *Pipeline) Prune(ctx context.Context, census *source.Census, limit int) 
 
 // gone lists the documents that are no longer there.
 func (p *Pipeline) gone(ctx context.Context, census *source.Census) (gone []string, err error) {
-	for d, err := range p.complete(ctx) {
+	for d, err := range p.Journal.Documents(ctx, p.Destination, "") {
 		if err != nil {
 			return nil, err
 		}

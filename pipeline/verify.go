@@ -107,7 +107,7 @@ func (v *verifier) all() error {
 		return err
 	}
 	var batch []journal.Document
-	for d, err := range v.complete(v.ctx) {
+	for d, err := range v.Journal.Documents(v.ctx, v.Destination, "") {
 		if err != nil {
 			return err
 		}
@@ -127,28 +127,6 @@ func (v *verifier) all() error {
 
 // verifyDocuments is how many documents are compared with one read.
 const verifyDocuments = 200
-
-// complete lists the complete documents of the journal, page by page.
-func (p *Pipeline) complete(ctx context.Context) iter.Seq2[journal.Document, error] {
-	return func(yield func(journal.Document, error) bool) {
-		for after := ""; ; {
-			page, err := p.Journal.Documents(ctx, p.Destination, after, 1000)
-			if err != nil {
-				yield(journal.Document{}, err)
-				return
-			}
-			for _, d := range page {
-				if !yield(d, nil) {
-					return
-				}
-				after = d.ID
-			}
-			if len(page) == 0 {
-				return
-			}
-		}
-	}
-}
 
 // state is what the store holds of one document.
 type state struct {

@@ -28,26 +28,12 @@ func (c *retryCmd) Run(ctx context.Context, a *app) error {
 	return c.verdict(summary, err)
 }
 
-// problemPage is how many problems are read at a time.
-const problemPage = 500
-
 // problemPlaces lists the documents that are not complete. The run changes only
 // entries that it has already read.
 func problemPlaces(ctx context.Context, j *journal.Journal, destination string) iter.Seq2[source.Place, error] {
 	return func(yield func(source.Place, error) bool) {
-		for after := ""; ; {
-			problems, err := j.Problems(ctx, destination, after, problemPage)
-			if err != nil {
-				yield(source.Place{}, err)
-				return
-			}
-			for _, p := range problems {
-				if !yield(source.Place{ID: p.ID, Location: p.Location}, nil) {
-					return
-				}
-				after = p.ID
-			}
-			if len(problems) == 0 {
+		for p, err := range j.Problems(ctx, destination, "") {
+			if !yield(source.Place{ID: p.ID, Location: p.Location}, err) {
 				return
 			}
 		}
@@ -99,20 +85,17 @@ func (c *deleteCmd) ids(ctx context.Context, p *pipeline.Pipeline) ([]string, er
 // idsBelow lists the documents whose IDs begin with a prefix.
 func idsBelow(ctx context.Context, j *journal.Journal, destination, prefix string) ([]string, error) {
 	var ids []string
-	after := strings.TrimSuffix(prefix, "/") // sorts just before
-	for {
-		page, err := j.Documents(ctx, destination, after, problemPage)
-		if err != nil || len(page) == 0 {
-			return ids, err
-		}
-		for _, d := range page {
-			if after = d.ID; strings.HasPrefix(d.ID, prefix) {
-				ids = append(ids, d.ID)
-			} else if d.ID > prefix {
-				return ids, nil
-			}
+	for d, err := range j.Documents(ctx, destination, strings.TrimSuffix(prefix, "/")) { // what sorts just before
+		switch {
+		case err != nil:
+			return nil, err
+		case strings.HasPrefix(d.ID, prefix):
+			ids = append(ids, d.ID)
+		case d.ID > prefix:
+			return ids, nil
 		}
 	}
+	return ids, nil
 }
 
 type verifyCmd struct {

@@ -58,8 +58,11 @@ func readStatus(ctx context.Context, j *journal.Journal, destination string) (de
 	if status.Totals, err = j.Totals(ctx, destination); err != nil {
 		return status, err
 	}
-	if status.Problems, err = j.Problems(ctx, destination, "", 0); err != nil {
-		return status, err
+	for p, err := range j.Problems(ctx, destination, "") {
+		if err != nil {
+			return status, err
+		}
+		status.Problems = append(status.Problems, p)
 	}
 	text, at, err := j.LastRun(ctx, destination)
 	if err != nil || text == nil {

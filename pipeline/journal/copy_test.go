@@ -48,10 +48,7 @@ func contents(t *testing.T, j *Journal) string {
 	destinations, err := j.Destinations(ctx)
 	require.NoError(t, err)
 	for _, d := range destinations {
-		documents, err := j.Documents(ctx, d, "", 0)
-		require.NoError(t, err)
-		problems, err := j.Problems(ctx, d, "", 0)
-		require.NoError(t, err)
+		documents, problems := list(t, j.Documents(ctx, d, "")), list(t, j.Problems(ctx, d, ""))
 		collection, err := j.Collection(ctx, d)
 		require.NoError(t, err)
 		summary, at, err := j.LastRun(ctx, d)

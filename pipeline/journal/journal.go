@@ -1,5 +1,5 @@
-// Package journal remembers what an ingest run has done, so that the next one
-// does only the rest.
+// Package journal remembers what ingest runs have done, so that the next one does
+// only the rest.
 //
 // The journal is a cache of the stores, never the truth: losing it costs reads,
 // not embeddings, and nothing in it is needed to read what was ingested. It
@@ -10,9 +10,9 @@
 //   - how the last run ended;
 //
 // and what was paid for: the vectors, by embedding space (model and dimensions),
-// and the answers of chat models. It is one SQLite file in WAL mode with synchronous=FULL, beside a lock
-// file that names the run that holds it. [Open] takes the lock; [OpenReadOnly]
-// does not, and may look on while a run goes on.
+// and the answers of chat models. It is one SQLite file in WAL mode with
+// synchronous=FULL, beside a lock file that names the run that holds it. [Open]
+// takes the lock; [OpenReadOnly] does not, and may read during a run.
 //
 // A *Journal is safe for concurrent use. It needs a local disk: SQLite's locks
 // do not hold on a network file system. [Journal.Track], [Journal.WriteAll],
@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -303,6 +304,22 @@ func (j *Journal) Close() error {
 	return err
 }
 
+// Revoke says that all work by this journal must stop, and why: a lease that it
+// was opened under has been lost. The error's RetryAt method, if it has one, says
+// when to come again. The journal can still be written.
+func (j *Journal) Revoke(err error) { j.hold.revoke(err) }
+
+// Restore takes Revoke back, for the work that begins after it.
+func (j *Journal) Restore() { j.hold.restore() }
+
+// Revoked returns a channel that is closed when the journal is revoked, and what
+// waits for that and returns the reason. A journal that is never revoked stays
+// open.
+func (j *Journal) Revoked() (over <-chan struct{}, why func() error) {
+	t := j.hold.current()
+	return t.over, func() error { <-t.over; return t.err }
+}
+
 // wrap tells a broken file apart from every other fault. SQLite's result codes
 // 11 (corrupt) and 26 (not a database) are in the low byte of the code.
 func (j *Journal) wrap(err error) error {
@@ -456,26 +473,59 @@ func (j *Journal) Totals(ctx context.Context, destination string) (Totals, error
 	return t, j.wrap(err)
 }
 
-// Problems lists at most limit problems of a destination by id, those after the
-// given id; limit ≤ 0 lists all.
-func (j *Journal) Problems(ctx context.Context, destination, after string, limit int) ([]Problem, error) {
-	return page(ctx, j, scanProblem, "SELECT "+problemColumns+" FROM problem", destination, after, limit)
+// pageLength is how many entries are read at a time.
+const pageLength = 500
+
+// Problems lists the problems of a destination by id, those after the given id;
+// "" lists all. The journal may be written meanwhile; a change of an entry
+// further on may or may not show. An error ends the list.
+func (j *Journal) Problems(ctx context.Context, destination, after string) iter.Seq2[Problem, error] {
+	return entries(after, func(p Problem) string { return p.ID }, func(after string) ([]Problem, error) {
+		return page(ctx, j, scanProblem, "SELECT "+problemColumns+" FROM problem", destination, after)
+	})
 }
 
-// Documents lists at most limit complete documents of a destination by id,
-// those after the given id; limit ≤ 0 lists all.
-func (j *Journal) Documents(ctx context.Context, destination, after string, limit int) ([]Document, error) {
-	return page(ctx, j, scanDocument, "SELECT "+documentColumns+" FROM document", destination, after, limit)
+// Documents lists the complete documents of a destination by id, as Problems
+// does its problems.
+func (j *Journal) Documents(ctx context.Context, destination, after string) iter.Seq2[Document, error] {
+	return entries(after, func(d Document) string { return d.ID }, func(after string) ([]Document, error) {
+		return page(ctx, j, scanDocument, "SELECT "+documentColumns+" FROM document", destination, after)
+	})
 }
 
-func page[T any](ctx context.Context, j *Journal, scan func(scanner) (T, error), from, destination, after string, limit int) ([]T, error) {
-	if limit <= 0 {
-		limit = -1
+// entries reads page after page, so that no read is open while the caller works
+// on an entry.
+func entries[T any](after string, id func(T) string, next func(after string) ([]T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for after := after; ; {
+			page, err := next(after)
+			if err != nil {
+				yield(*new(T), err)
+				return
+			}
+			for _, one := range page {
+				if !yield(one, nil) {
+					return
+				}
+				after = id(one)
+			}
+			if len(page) < pageLength {
+				return
+			}
+		}
 	}
-	rows, err := j.db.QueryContext(ctx, from+" WHERE destination=? AND id>? ORDER BY id LIMIT ?", destination, after, limit)
+}
+
+func page[T any](ctx context.Context, j *Journal, scan func(scanner) (T, error), from, destination, after string) ([]T, error) {
+	rows, err := j.db.QueryContext(ctx, from+" WHERE destination=? AND id>? ORDER BY id LIMIT ?", destination, after, pageLength)
 	if err != nil {
 		return nil, j.wrap(err)
 	}
+	return all(j, rows, scan)
+}
+
+// all scans and closes what a query found.
+func all[T any](j *Journal, rows *sql.Rows, scan func(scanner) (T, error)) ([]T, error) {
 	var found []T
 	for rows.Next() {
 		one, err := scan(rows)
@@ -494,15 +544,10 @@ func (j *Journal) Destinations(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, j.wrap(err)
 	}
-	var found []string
-	for rows.Next() {
-		var d string
-		if err := rows.Scan(&d); err != nil {
-			return nil, j.wrap(errors.Join(err, rows.Close()))
-		}
-		found = append(found, d)
-	}
-	return found, j.wrap(rows.Err())
+	return all(j, rows, func(row scanner) (name string, err error) {
+		err = row.Scan(&name)
+		return name, err
+	})
 }
 
 // EndRun keeps the summary of a run, any value that encodes as JSON, as the

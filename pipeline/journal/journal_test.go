@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -78,19 +79,40 @@ func TestDestinationsAreApart(t *testing.T) {
 	assert.Equal(t, []string{"one", "three", "two"}, all)
 }
 
-func TestProblemsPage(t *testing.T) {
+// list collects a list that must end without an error.
+func list[T any](t *testing.T, entries iter.Seq2[T, error]) (all []T) {
+	t.Helper()
+	for one, err := range entries {
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+	return all
+}
+
+func TestListIsReadInPages(t *testing.T) {
 	j, _ := fresh(t)
 	ctx := t.Context()
-	for i := range 5 {
-		require.NoError(t, j.Fail(ctx, "d", Problem{ID: strconv.Itoa(i), Status: Deferred, At: noon}))
+	const n = 2*pageLength + 1
+	var problems []Problem
+	for i := range n {
+		problems = append(problems, Problem{ID: strconv.Itoa(i), Status: Deferred, At: noon})
 	}
-	page, err := j.Problems(ctx, "d", "1", 2)
-	require.NoError(t, err)
-	require.Len(t, page, 2)
-	assert.Equal(t, "2", page[0].ID)
-	all, err := j.Problems(ctx, "d", "", 0)
-	require.NoError(t, err)
-	assert.Len(t, all, 5)
+	require.NoError(t, j.Fail(ctx, "d", problems...))
+	assert.Equal(t, "10", list(t, j.Problems(ctx, "d", "1"))[0].ID)
+	assert.Len(t, list(t, j.Problems(ctx, "d", "")), n)
+	assert.Empty(t, list(t, j.Problems(ctx, "d", "zzz")))
+	for p, err := range j.Problems(ctx, "d", "") {
+		require.NoError(t, err)
+		require.NoError(t, j.Forget(ctx, "d", p.ID), "a list holds no lock")
+		if p.ID == "1" {
+			break
+		}
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, err := range j.Problems(gone, "d", "") {
+		require.ErrorIs(t, err, context.Canceled)
+	}
 }
 
 func TestLastRun(t *testing.T) {
@@ -243,15 +265,11 @@ func TestOldLayoutIsMigrated(t *testing.T) {
 	d.Location, d.Version, d.Parser = "/srv/a", `"tag"/1`, "markdown"
 	d.Plain, d.Pending = "q", true
 	require.NoError(t, j.Complete(t.Context(), "d", d))
-	problems, err := j.Problems(t.Context(), "d", "", 0)
-	require.NoError(t, err)
-	require.Len(t, problems, 1)
+	require.Len(t, list(t, j.Problems(t.Context(), "d", "")), 1)
 
 	require.NoError(t, j.Move(t.Context(), "d", map[string]string{"a": "/mnt/a"}))
-	documents, err := j.Documents(t.Context(), "d", "", 10)
-	require.NoError(t, err)
 	d.Location = "/mnt/a"
-	assert.Equal(t, []Document{d}, documents)
+	assert.Equal(t, []Document{d}, list(t, j.Documents(t.Context(), "d", "")))
 }
 
 // A document whose rows are being replaced stays listed, and counts as changed.
@@ -261,10 +279,8 @@ func TestReopen(t *testing.T) {
 	b := Document{ID: "b", SHA: "s", Policy: "p", At: noon}
 	require.NoError(t, j.Complete(t.Context(), "d", a, b))
 	require.NoError(t, j.Reopen(t.Context(), "d", "a", "unknown"))
-	documents, err := j.Documents(t.Context(), "d", "", 0)
-	require.NoError(t, err)
 	a.Policy, a.Plain = "", ""
-	assert.Equal(t, []Document{a, b}, documents)
+	assert.Equal(t, []Document{a, b}, list(t, j.Documents(t.Context(), "d", "")))
 }
 
 func TestAnswersAreKept(t *testing.T) {

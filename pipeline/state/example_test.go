@@ -42,11 +42,10 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	problems, err := next.Journal.Problems(ctx, "destination", "", 0)
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, p := range problems {
+	for p, err := range next.Journal.Problems(ctx, "destination", "") {
+		if err != nil {
+			log.Fatal(err)
+		}
 		fmt.Println(p.Status, p.ID, p.Reason)
 	}
 	if err := next.Close(ctx); err != nil {

@@ -77,9 +77,8 @@ func seen(t *testing.T, c Config) (ids []string) {
 	t.Helper()
 	s, err := Read(t.Context(), c)
 	require.NoError(t, err)
-	problems, err := s.Journal.Problems(t.Context(), "d", "", 0)
-	require.NoError(t, err)
-	for _, p := range problems {
+	for p, err := range s.Journal.Problems(t.Context(), "d", "") {
+		require.NoError(t, err)
 		ids = append(ids, p.ID)
 	}
 	require.NoError(t, s.Flush(t.Context()), "one who looks on writes nothing")

@@ -37,6 +37,7 @@ package statuspage
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"net/http"
 	"time"
@@ -54,7 +55,7 @@ type Searcher interface {
 // Journal lists complete and incomplete documents; *journal.Journal is one.
 type Journal interface {
 	Totals(ctx context.Context, destination string) (journal.Totals, error)
-	Problems(ctx context.Context, destination, after string, limit int) ([]journal.Problem, error)
+	Problems(ctx context.Context, destination, after string) iter.Seq2[journal.Problem, error]
 }
 
 // Config says what a Page shows. Breakers, Searcher, Journal and Metrics are

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -43,12 +44,18 @@ func (b *books) Totals(context.Context, string) (journal.Totals, error) {
 	return t, b.fault
 }
 
-func (b *books) Problems(_ context.Context, _, after string, limit int) ([]journal.Problem, error) {
-	from := slices.IndexFunc(b.problems, func(p journal.Problem) bool { return p.ID > after })
-	if from < 0 {
-		return nil, b.fault
+func (b *books) Problems(_ context.Context, _, after string) iter.Seq2[journal.Problem, error] {
+	return func(yield func(journal.Problem, error) bool) {
+		if b.fault != nil {
+			yield(journal.Problem{}, b.fault)
+			return
+		}
+		for _, p := range b.problems {
+			if p.ID > after && !yield(p, nil) {
+				return
+			}
+		}
 	}
-	return b.problems[from:min(len(b.problems), from+limit)], b.fault
 }
 
 // answers is a Searcher that knows the answer.

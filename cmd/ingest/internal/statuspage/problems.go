@@ -16,8 +16,7 @@ const (
 	pageLength = 100
 	// scanned bounds the journal entries read to find them: thousands of
 	// deferred documents can precede a dead letter.
-	scanned   = 10_000
-	scanBatch = 500
+	scanned = 10_000
 	// worriesAge is how old the list may be while it changes.
 	worriesAge = time.Second
 )
@@ -86,21 +85,17 @@ func (p *Page) readWorries(ctx context.Context) (v worriesView) {
 func (p *Page) problems(
 	ctx context.Context, status journal.Status, after string, n int,
 ) (found []problemView, err error) {
-	for read := 0; read < scanned && len(found) < n; {
-		batch, err := p.config.Journal.Problems(ctx, p.config.Destination, after, scanBatch)
-		if err != nil {
+	read := 0
+	for one, err := range p.config.Journal.Problems(ctx, p.config.Destination, after) {
+		switch {
+		case err != nil:
 			return nil, err
+		case len(found) == n || read == scanned:
+			return found, nil
+		case one.Status == status:
+			found = append(found, newProblemView(one))
 		}
-		for _, one := range batch {
-			if one.Status == status && len(found) < n {
-				found = append(found, newProblemView(one))
-			}
-		}
-		if len(batch) < scanBatch {
-			break
-		}
-		read += len(batch)
-		after = batch[len(batch)-1].ID
+		read++
 	}
 	return found, nil
 }
