@@ -209,6 +209,85 @@ func TestRoomIsWhatTheBreakerTolerates(t *testing.T) {
 	})
 }
 
+// room is how many calls of the operation could begin now.
+func (r *rig) room(operation string) int {
+	var slots []*inflight.Slot
+	for len(slots) < 100 && !r.full(operation) {
+		slots = append(slots, r.enter(operation))
+	}
+	for _, s := range slots {
+		s.Leave()
+	}
+	return len(slots)
+}
+
+// Failures of calls that bypass the limiter take room away, and good answers to
+// them give it back, to those who wait first.
+func TestCallsThatBypassTheLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		bypass := func(err error) { _ = r.breaker.Do(t.Context(), func(context.Context) error { return err }) }
+		for range 3 {
+			bypass(errDown)
+		}
+		assert.Equal(t, 2, r.room("call"))
+		bypass(errDown)
+		first, waits := r.hold("call"), r.hold("call")
+		bypass(nil)
+		later := r.hold("call") // whose arrival shows that there is room
+		for _, h := range []*held{waits, later, first} {
+			require.NoError(t, h.finish(nil))
+		}
+	})
+}
+
+// A good answer to a call that began after the first failure counts, whatever
+// failed meanwhile. One to a call from before leaves the room as it is.
+func TestGoodAnswersCountFromTheFirstFailureOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		before := r.hold("call")
+		r.fail("call")
+		after := r.hold("call")
+		r.fail("call")
+		require.NoError(t, before.finish(nil))
+		assert.Equal(t, 2, r.room("other"))
+		require.NoError(t, after.finish(nil))
+		assert.Equal(t, 5, r.room("call"))
+	})
+}
+
+// A breaker that is forced closed never opens; the calls flow one at a time
+// until one succeeds.
+func TestForcedClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		r.breaker.ForceClose("drill")
+		for range 20 {
+			r.fail("call")
+		}
+		assert.Equal(t, resilience.Closed, r.breaker.State())
+		assert.Equal(t, 1, r.room("call"))
+		r.succeed("call")
+		assert.Equal(t, 5, r.room("call"))
+	})
+}
+
+// Failures that come late do not extend the time that the breaker is open.
+func TestLateFailuresTripNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{FailMax: 2})
+		one, two := r.hold("call"), r.hold("call")
+		r.breaker.Trip("drill")
+		time.Sleep(time.Minute)
+		for _, h := range []*held{one, two} {
+			require.ErrorIs(t, h.finish(errDown), errDown)
+		}
+		assert.Equal(t, resilience.HalfOpen, r.breaker.State())
+		assert.Equal(t, uint64(1), r.breaker.Snapshot().Opened)
+	})
+}
+
 // Calls that were in flight when an outage began, and end well in the middle of
 // it, clear the breaker's streak; they do not buy more doomed calls.
 func TestLateGoodAnswersBuyNoDoomedCalls(t *testing.T) {
@@ -339,6 +418,29 @@ func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 	})
 }
 
+// Those who wait when the breaker opens pass one at a time as well.
+func TestWaitersMeetAnOpenBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, resilience.Config{})
+		slots := []*inflight.Slot{r.enter("call"), r.enter("call"), r.enter("call")}
+		admitted := make(chan *inflight.Slot, 3)
+		for range 3 {
+			go func() { admitted <- r.enter("call") }()
+		}
+		synctest.Wait()
+		r.breaker.Trip("drill")
+		for _, s := range slots {
+			s.Leave()
+		}
+		synctest.Wait()
+		for left := 3; left > 0; left-- {
+			require.Len(t, admitted, 1)
+			(<-admitted).Leave()
+			synctest.Wait()
+		}
+	})
+}
+
 // At the reset time one call is in flight, and the others wait for its outcome.
 func TestOthersWaitForTheProbe(t *testing.T) {
 	for _, good := range []bool{true, false} {
@@ -391,6 +493,18 @@ func TestEpisodesStartAfresh(t *testing.T) {
 			r.breaker.Reset()
 			r.succeed("embed")
 		}
+	})
+}
+
+// Closing gives all the room back.
+func TestClosingGivesTheRoomBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		for range 6 {
+			r.fail("call")
+		}
+		r.breaker.Reset()
+		assert.Equal(t, 5, r.room("call"))
 	})
 }
 
@@ -456,23 +570,25 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 
 // A caller that gives up just as it is admitted keeps no slot.
 func TestNoSlotIsLostToCancellation(t *testing.T) {
-	r := newRig(t, 1, resilience.Config{})
-	for range 200 {
-		first := r.enter("call")
-		ctx, cancel := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		for range 3 {
-			group.Go(func() {
-				if s, err := r.Enter(ctx, "call"); err == nil {
-					s.Leave()
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, resilience.Config{})
+		for range 500 {
+			first := r.enter("call")
+			ctx, cancel := context.WithCancel(t.Context())
+			for range 3 {
+				go func() {
+					if s, err := r.Enter(ctx, "call"); err == nil {
+						s.Leave()
+					}
+				}()
+			}
+			synctest.Wait()
+			cancel()
+			first.Leave()
+			synctest.Wait()
 		}
-		group.Go(cancel)
-		first.Leave()
-		group.Wait()
-	}
-	r.enter("call").Leave()
+		assert.False(t, r.full("call"))
+	})
 }
 
 func TestClose(t *testing.T) {
@@ -583,6 +699,24 @@ func TestOperationsInUseAreKept(t *testing.T) {
 		r.succeed(fmt.Sprint("later ", i))
 	}
 	r.succeed("1")
+}
+
+// An operation with a call that waits is not forgotten.
+func TestOperationsThatWaitAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, resilience.Config{FailMax: 2})
+		first := r.hold("first")
+		waits := r.hold("chat")
+		for i := range 300 {
+			assert.True(t, r.full(fmt.Sprint(i)))
+		}
+		require.NoError(t, first.finish(nil))
+		require.ErrorIs(t, waits.finish(errDown), errDown)
+		r.succeed("embed")
+		assert.Equal(t, resilience.Closed, r.breaker.State())
+		r.fail("chat")
+		assert.Equal(t, resilience.Open, r.breaker.State())
+	})
 }
 
 func BenchmarkEnterLeave(b *testing.B) {
