@@ -229,7 +229,7 @@ func acquire(file string) (*flock.Flock, error) {
 func holder(file string) string {
 	note, err := os.ReadFile(file)
 	if err != nil || len(note) == 0 {
-		return "it does not say which"
+		return "unknown process"
 	}
 	return string(note)
 }

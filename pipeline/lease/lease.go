@@ -1,5 +1,5 @@
-// Package lease lets one process at a time hold something, by objects in a
-// bucket. It needs no service but S3 and no clocks that agree.
+// Package lease lets one process at a time hold a resource, using objects in a
+// bucket. It needs no service other than S3, and no synchronized clocks.
 //
 //	l, err := lease.Acquire(ctx, lease.Config{Objects: client, Bucket: "b", Prefix: "nightly/lease/"})
 //	go l.Keep(ctx, func(err error) { … })   // renews it; err says that it is lost
@@ -8,28 +8,28 @@
 //
 // # How it works
 //
-// A lease is a sequence of numbered objects below its prefix. Taking it,
-// renewing it and giving it back each create the next number, with
-// If-None-Match "*", so that of several who want to do so exactly one does. The
-// object with the highest number rules: it names the holder and its TTL, and
-// says whether the lease was given back. Older ones are deleted.
+// A lease is a sequence of numbered objects below its prefix. Acquiring,
+// renewing and releasing it each create the next number, with If-None-Match
+// "*", so that exactly one of several contenders succeeds. The object with the
+// highest number is the current one: it names the holder and its TTL, and
+// whether the lease was released. Older objects are deleted.
 //
-// A lease that was not renewed for its TTL has expired, and the next who comes
-// takes it. Its age is the difference of two times that the store itself gave,
-// the object's Last-Modified and the Date of the answer, plus a second for
-// their rounding: the clocks of the machines do not matter. The holder counts
-// its TTL from before it sent the renewal, on a clock that is never set, so it
-// knows that a lease has lapsed before anybody else may take it.
+// A lease that was not renewed within its TTL has expired, and the next
+// contender takes it. Its age is the difference of two times from the store
+// itself, the object's Last-Modified and the Date of the answer, plus one
+// second for rounding: the clocks of the machines do not matter. The holder
+// counts its TTL from before it sent the renewal, on a monotonic clock, so it
+// knows that a lease has lapsed before another process can take it.
 //
-// A lease that lapsed, since the store did not answer in time, and that nobody
-// took meanwhile, is had again by the next renewal that goes through: that its
-// number was free proves it.
+// A lease that lapsed because the store did not answer in time, and that no
+// other process took meanwhile, is held again after the next successful
+// renewal: the free number proves it.
 //
-// # What it needs of the store
+// # Requirements on the store
 //
-// Conditional creates and listings that show what was written, as S3,
-// SeaweedFS and package filestore have them. A store that ignores If-None-Match
-// is found out by Acquire, with [*UnsafeError].
+// The store must support conditional creates and consistent listings, as S3,
+// SeaweedFS and package filestore do. Acquire detects a store that ignores
+// If-None-Match, and returns [*UnsafeError].
 package lease
 
 import (
@@ -58,17 +58,18 @@ import (
 )
 
 const (
-	// DefaultTTL is how long a lease holds that is not renewed.
+	// DefaultTTL is how long a lease is held without renewal.
 	DefaultTTL = time.Minute
-	// MinTTL is the shortest: the store's clock ticks in seconds.
+	// MinTTL is the shortest TTL: the store's times have a resolution of one
+	// second.
 	MinTTL = 3 * time.Second
-	// rounding is what two times of the store, in seconds, can lack together.
+	// rounding is the error of the difference of two times of the store.
 	rounding = time.Second
-	// attempts is how often a contender looks again after another was quicker.
+	// attempts is how often a contender tries again after losing a race.
 	attempts = 3
 )
 
-// ObjectStore is what a lease needs of an object store.
+// ObjectStore is the part of an object store that a lease needs.
 type ObjectStore interface {
 	objectstore.Reader
 	objectstore.Writer
@@ -80,13 +81,14 @@ type Config struct {
 	Guard   objectstore.Guard // zero: through resilience.S3
 	Bucket  string
 	Prefix  string // of the lease's keys; end it with a slash
-	// Holder is what others are told. Default: the process and its machine.
+	// Holder identifies the holder to others. Default: process and machine.
 	Holder string
-	// TTL default: DefaultTTL. Less than MinTTL is MinTTL.
+	// TTL is how long the lease is held without renewal. Default: DefaultTTL;
+	// the minimum is MinTTL.
 	TTL time.Duration
 }
 
-// HeldError says that another holds the lease.
+// HeldError reports that another process holds the lease.
 type HeldError struct {
 	Place  string // s3://bucket/prefix
 	Holder string
@@ -94,17 +96,17 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("%s is held by another run (%s) until %s, and longer if it goes on; run again then",
+	return fmt.Sprintf("%s is held by another run (%s) until %s, or longer if that run continues; run again then",
 		e.Place, e.Holder, e.Until.UTC().Format(time.RFC3339))
 }
 
-// RetryAt is when to come again.
+// RetryAt returns when to try again.
 func (e *HeldError) RetryAt() time.Time { return e.Until }
 
-// LostError says that the lease is not held any longer.
+// LostError reports that the lease is no longer held.
 type LostError struct {
 	Place string
-	// Holder is who took it, empty while nobody has: it has lapsed.
+	// Holder is the process that took it, empty if it has only lapsed.
 	Holder string
 	At     time.Time // when to come again
 	Err    error     // why the last renewal failed, if it is known
@@ -120,13 +122,13 @@ func (e *LostError) Error() string {
 	return e.Place + " could not be renewed in time"
 }
 
-// RetryAt is when to come again.
+// RetryAt returns when to try again.
 func (e *LostError) RetryAt() time.Time { return e.At }
 
-// Unwrap gives the error of the last renewal.
+// Unwrap returns the error of the last renewal.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// UnsafeError says that the store overwrites where it was told not to.
+// UnsafeError reports that the store overwrites objects despite If-None-Match.
 type UnsafeError struct{ Place string }
 
 func (e *UnsafeError) Error() string {
@@ -144,8 +146,8 @@ type record struct {
 
 func (r record) ttl() time.Duration { return time.Duration(r.TTL) * time.Millisecond }
 
-// left is how much longer a record of an age holds; nothing or less: it has
-// expired.
+// left returns how much longer a record of the given age is valid; zero or less
+// means that it has expired.
 func (r record) left(age time.Duration) time.Duration { return r.ttl() + rounding - age }
 
 // Lease is a lease that was acquired. Renew, Keep and Release are for one
@@ -162,8 +164,8 @@ type Lease struct {
 	over     *LostError // once another has it
 }
 
-// Acquire takes the lease if it is free, given back or expired. The error is a
-// [*HeldError], an [*UnsafeError], or that of the call that failed.
+// Acquire takes the lease if it is free, released or expired. The error is a
+// [*HeldError], an [*UnsafeError], or that of the failed call.
 func Acquire(ctx context.Context, config Config) (*Lease, error) {
 	config.Holder = cmp.Or(config.Holder, thisProcess())
 	config.TTL = max(cmp.Or(config.TTL, DefaultTTL), MinTTL)
@@ -184,15 +186,15 @@ func Acquire(ctx context.Context, config Config) (*Lease, error) {
 			return l, nil
 		}
 	}
-	return nil, &HeldError{Place: l.place(), Holder: "another was quicker", Until: time.Now().Add(config.TTL)}
+	return nil, &HeldError{Place: l.place(), Holder: "another process took it first", Until: time.Now().Add(config.TTL)}
 }
 
 func (l *Lease) heldBy(s sighting) *HeldError {
 	return &HeldError{Place: l.place(), Holder: s.Holder, Until: time.Now().Add(s.left(s.age))}
 }
 
-// take creates the number after the newest, and proves that the store lets
-// nobody else do so.
+// take creates the number after the newest, and checks that the store refuses a
+// second creation.
 func (l *Lease) take(ctx context.Context, newest sighting) (won bool, err error) {
 	l.clean = newest.number == 0 || newest.Released
 	won, err = l.advance(ctx, newest.number+1, false)
@@ -207,7 +209,7 @@ func (l *Lease) take(ctx context.Context, newest sighting) (won bool, err error)
 	return err == nil, err
 }
 
-// advance creates a number and makes sure that it rules.
+// advance creates a number and checks that it is the current one.
 func (l *Lease) advance(ctx context.Context, number int64, released bool) (won bool, err error) {
 	start := time.Now()
 	won, err = l.create(ctx, number, released)
@@ -229,8 +231,8 @@ func (l *Lease) advance(ctx context.Context, number int64, released bool) (won b
 	return true, nil
 }
 
-// Renew makes the lease hold for another TTL. A [*LostError] says that another
-// has it; any other error leaves things as they were.
+// Renew extends the lease by another TTL. A [*LostError] means that another
+// process has it; any other error changes nothing.
 func (l *Lease) Renew(ctx context.Context) error {
 	for range attempts {
 		won, err := l.advance(ctx, l.number+1, false)
@@ -252,12 +254,15 @@ func (l *Lease) Renew(ctx context.Context) error {
 func (l *Lease) lose(to sighting) *LostError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = &LostError{Place: l.place(), Holder: cmp.Or(to.Holder, "it does not say which"), At: time.Now().Add(max(to.left(to.age), 0))}
+	l.over = &LostError{
+		Place: l.place(), Holder: cmp.Or(to.Holder, "unknown process"),
+		At: time.Now().Add(max(to.left(to.age), 0)),
+	}
 	return l.over
 }
 
-// Release gives the lease back, so that the next need not wait. A lease that is
-// not held any longer is left alone.
+// Release releases the lease, so that the next process need not wait. It does
+// nothing if the lease is no longer held.
 func (l *Lease) Release(ctx context.Context) error {
 	if l.Lost() != nil {
 		return nil
@@ -267,8 +272,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
-// Remove deletes the lease with all its objects. Only a lease that nobody else
-// will ever ask for may go like this: its numbers begin again.
+// Remove deletes the lease with all its objects. Use it only for a lease that
+// no other process will ever acquire: its numbers start again.
 func (l *Lease) Remove(ctx context.Context) error {
 	all, err := l.list(ctx)
 	if err != nil {
@@ -278,8 +283,8 @@ func (l *Lease) Remove(ctx context.Context) error {
 	return l.remove(ctx, all.numbers)
 }
 
-// Lost says whether the lease is lost, and to whom: a nil result means that it
-// is held.
+// Lost reports whether the lease is lost, and to which process; nil means that
+// it is held.
 func (l *Lease) Lost() *LostError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -289,11 +294,11 @@ func (l *Lease) Lost() *LostError {
 	return l.over
 }
 
-// Epoch is greater than that of every holder before.
+// Epoch returns a number greater than that of every earlier holder.
 func (l *Lease) Epoch() int64 { return l.epoch }
 
-// Clean reports whether the lease was new or given back; otherwise the one who
-// held it before has let it expire, and may still believe to hold it.
+// Clean reports whether the lease was new or released; otherwise the previous
+// holder let it expire, and may still assume that it holds it.
 func (l *Lease) Clean() bool { return l.clean }
 
 func (l *Lease) setDeadline(at time.Time) {
@@ -302,9 +307,9 @@ func (l *Lease) setDeadline(at time.Time) {
 	l.deadline = at
 }
 
-// Keep renews the lease three times a TTL until ctx ends or another has it. It
-// tells a [*LostError] when the lease has lapsed or another has it, and nil when
-// one that had lapsed is held again.
+// Keep renews the lease three times per TTL until ctx is done or another
+// process has taken it. It calls tell with a [*LostError] when the lease has
+// lapsed or was taken, and with nil when a lapsed lease is held again.
 func (l *Lease) Keep(ctx context.Context, tell func(error)) {
 	ticker := time.NewTicker(l.TTL / 3)
 	defer ticker.Stop()
@@ -343,7 +348,7 @@ type keeper struct {
 	last   error // of the last renewal
 }
 
-// check tells that the lease has lapsed, once.
+// check reports once that the lease has lapsed.
 func (k *keeper) check() {
 	if lost := k.lease.Lost(); lost != nil && !k.lapsed {
 		k.lapsed = true
@@ -361,7 +366,7 @@ func (k *keeper) wait(ctx context.Context, tick <-chan time.Time) bool {
 	}
 }
 
-// renew tries once; false means that another has the lease.
+// renew tries once; false means that another process has the lease.
 func (k *keeper) renew(ctx context.Context) bool {
 	k.check()
 	limited, cancel := context.WithTimeout(ctx, k.lease.TTL/3)
@@ -379,15 +384,14 @@ func (k *keeper) renew(ctx context.Context) bool {
 	return true
 }
 
-// sighting is the object that rules.
+// sighting is the current object.
 type sighting struct {
 	record
 	number int64         // zero: there is none
 	age    time.Duration // by the store's own clock
 }
 
-// newest looks at the object that rules. One that is replaced while it is read
-// is looked at again.
+// newest reads the current object, again if it is replaced meanwhile.
 func (l *Lease) newest(ctx context.Context) (sighting, error) {
 	for range attempts {
 		all, err := l.list(ctx)
@@ -406,7 +410,7 @@ func (l *Lease) newest(ctx context.Context) (sighting, error) {
 	return sighting{}, errors.New(l.place() + ": the lease changes faster than it can be read")
 }
 
-// Look says who holds a lease, without taking it: nil if nobody does.
+// Look returns the holder of a lease without taking it, or nil if it is free.
 func Look(ctx context.Context, config Config) (*HeldError, error) {
 	l := &Lease{Config: config}
 	newest, err := l.newest(ctx)
@@ -420,7 +424,7 @@ func (l *Lease) key(number int64) string { return fmt.Sprintf("%s%019d", l.Prefi
 
 func (l *Lease) place() string { return "s3://" + l.Bucket + "/" + strings.TrimSuffix(l.Prefix, "/") }
 
-// create makes an object that is not there; won is false if it is.
+// create creates an object; won is false if it already exists.
 func (l *Lease) create(ctx context.Context, number int64, released bool) (won bool, err error) {
 	content, err := json.Marshal(record{
 		Holder: l.Holder, Token: l.token, TTL: l.TTL.Milliseconds(), Released: released,
@@ -439,14 +443,14 @@ func (l *Lease) create(ctx context.Context, number int64, released bool) (won bo
 	return err == nil, err
 }
 
-// recordBytes bounds what is read of a record.
+// recordBytes bounds the size of a record.
 const recordBytes = 64 << 10
 
-// read reads a record. One that cannot be understood is somebody's all the
-// same.
+// read reads a record. A record that cannot be decoded still counts as held.
 func (l *Lease) read(ctx context.Context, number int64) (record, error) {
-	r := record{Holder: "it does not say which", TTL: DefaultTTL.Milliseconds()}
-	out, err := l.Guard.GetObject(ctx, l.Objects, &s3.GetObjectInput{Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number))})
+	r := record{Holder: "unknown process", TTL: DefaultTTL.Milliseconds()}
+	out, err := l.Guard.GetObject(ctx, l.Objects,
+		&s3.GetObjectInput{Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number))})
 	if err != nil {
 		return r, err
 	}
@@ -461,7 +465,7 @@ func (l *Lease) read(ctx context.Context, number int64) (record, error) {
 	return r, nil
 }
 
-// listing is the numbers that are there.
+// listing holds the existing numbers.
 type listing struct {
 	numbers  []int64
 	modified time.Time // of the last
@@ -505,8 +509,8 @@ func (l *listing) add(prefix string, page *s3.ListObjectsV2Output) {
 	}
 }
 
-// sweep deletes what no longer rules, but for the last before: somebody may be
-// about to create it. That it fails matters to nobody.
+// sweep deletes old objects except the last one before the current: a contender
+// may be about to create it. Errors do not matter.
 func (l *Lease) sweep(ctx context.Context, all listing) {
 	old := slices.DeleteFunc(slices.Clone(all.numbers), func(n int64) bool { return n >= l.number-1 })
 	if len(old) > 0 {
@@ -519,7 +523,8 @@ func (l *Lease) remove(ctx context.Context, numbers []int64) error {
 	for i, number := range numbers {
 		objects[i].Key = aws.String(l.key(number))
 	}
-	_, err := l.Guard.DeleteObjects(ctx, l.Objects, &s3.DeleteObjectsInput{Bucket: aws.String(l.Bucket), Delete: &types.Delete{Objects: objects}})
+	_, err := l.Guard.DeleteObjects(ctx, l.Objects,
+		&s3.DeleteObjectsInput{Bucket: aws.String(l.Bucket), Delete: &types.Delete{Objects: objects}})
 	return err
 }
 

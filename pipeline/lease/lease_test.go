@@ -27,7 +27,10 @@ import (
 
 func config(t *testing.T, store ObjectStore, holder string) Config {
 	t.Helper()
-	return Config{Objects: store, Guard: bucket.Guard(t), Bucket: "bucket", Prefix: "state/lease/", Holder: holder, TTL: time.Minute}
+	return Config{
+		Objects: store, Guard: bucket.Guard(t), Bucket: "bucket", Prefix: "state/lease/",
+		Holder: holder, TTL: time.Minute,
+	}
 }
 
 func acquire(t *testing.T, c Config) *Lease {
@@ -65,7 +68,8 @@ func TestExpiry(t *testing.T) {
 					assert.Equal(t, "first", held.Holder)
 					assert.Equal(t, time.Minute+rounding-row.after, time.Until(held.Until))
 					assert.Equal(t, held.Until, held.RetryAt())
-					assert.Contains(t, held.Error(), "s3://bucket/state/lease is held by another run (first) until 2000-01-01T00:01:01Z")
+					assert.Contains(t, held.Error(),
+						"s3://bucket/state/lease is held by another run (first) until 2000-01-01T00:01:01Z")
 					return
 				}
 				require.NoError(t, err)
@@ -256,7 +260,8 @@ func crowd(t *testing.T, seed uint64) {
 			leases = append(leases, mine)
 			taken++
 		}
-		leases = slices.DeleteFunc(leases, func(l *Lease) bool { return l.Lost() != nil && l != mine && d.below(50) == 0 })
+		leases = slices.DeleteFunc(leases,
+			func(l *Lease) bool { return l.Lost() != nil && l != mine && d.below(50) == 0 })
 		var holders []string
 		for _, l := range leases {
 			if l.Lost() == nil {
@@ -321,7 +326,10 @@ func TestTakeoverRace(t *testing.T) {
 	t.Run("seaweedfs", func(t *testing.T) {
 		at := upstreams.SeaweedFS(t)
 		for round := range 3 {
-			c := Config{Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket, Prefix: fmt.Sprintf("race-%d/lease/", round), TTL: time.Minute}
+			c := Config{
+				Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket,
+				Prefix: fmt.Sprintf("race-%d/lease/", round), TTL: time.Minute,
+			}
 			race(t, 8, func(i int) Config { c.Holder = strconv.Itoa(i); return c })
 		}
 	})
@@ -378,7 +386,10 @@ func contend(t *testing.T, contenders int, of func(int) Config) *Lease {
 // The same on the real store, whose clock ticks in seconds.
 func TestSeaweedFS(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
-	c := Config{Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket, Prefix: "kept/lease/", Holder: "first", TTL: 3 * MinTTL}
+	c := Config{
+		Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket, Prefix: "kept/lease/",
+		Holder: "first", TTL: 3 * MinTTL,
+	}
 	first := acquire(t, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -414,7 +425,9 @@ func TestSeaweedFS(t *testing.T) {
 // overwriter is a store that knows no conditions.
 type overwriter struct{ *bucket.Store }
 
-func (o overwriter) PutObject(ctx context.Context, in *s3.PutObjectInput, f ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (o overwriter) PutObject(
+	ctx context.Context, in *s3.PutObjectInput, f ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	plain := *in
 	plain.IfNoneMatch = nil
 	return o.Store.PutObject(ctx, &plain, f...)
@@ -451,7 +464,7 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 		_, err := Acquire(t.Context(), config(t, store, "first"))
 		var held *HeldError
 		require.ErrorAs(t, err, &held, "%q", text)
-		assert.Contains(t, held.Error(), "it does not say which")
+		assert.Contains(t, held.Error(), "unknown process")
 	}
 }
 
@@ -459,7 +472,10 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 // differ by.
 func TestStoreWithAnotherClock(t *testing.T) {
 	for _, skew := range []time.Duration{-365 * 24 * time.Hour, 0, 365 * 24 * time.Hour} {
-		for age, held := range map[time.Duration]bool{59 * time.Second: true, 60 * time.Second: true, 61 * time.Second: false} {
+		for age, held := range map[time.Duration]bool{
+			59 * time.Second: true,
+			60 * time.Second: true, 61 * time.Second: false,
+		} {
 			now := time.Now().Add(skew).UTC().Truncate(time.Second)
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Date", now.Format(http.TimeFormat))
@@ -471,7 +487,8 @@ func TestStoreWithAnotherClock(t *testing.T) {
 				}
 				fmt.Fprint(w, `{"holder":"other","token":"t","ttl_ms":60000}`)
 			}))
-			client, err := objectstore.NewClient(t.Context(), objectstore.Config{Endpoint: server.URL, AccessKeyID: "a", SecretAccessKey: "s"})
+			client, err := objectstore.NewClient(t.Context(),
+				objectstore.Config{Endpoint: server.URL, AccessKeyID: "a", SecretAccessKey: "s"})
 			require.NoError(t, err)
 			found, err := Look(t.Context(), Config{Objects: client, Guard: bucket.Guard(t), Bucket: "b", Prefix: "l/"})
 			require.NoError(t, err)

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Place is a document that was found before: its ID and its Item's Location.
+// Place is a document found by an earlier run: its ID and its Item's Location.
 type Place struct{ ID, Location string }
 
-var errOnce = errors.New("it could be read only once; give it to a run again")
+var errOnce = errors.New("it can be read only once; pass it to a run again")
 
-// Again finds documents that were found before. One that has no location yields
-// an [*Error].
+// Again yields documents found by an earlier run. A place without a location
+// yields an [*Error].
 func Again(places iter.Seq2[Place, error], options Options) iter.Seq2[Item, error] {
 	in := newInputs(options)
 	return func(yield func(Item, error) bool) {
@@ -49,8 +49,8 @@ func (in *Inputs) again(place Place) (Item, error) {
 	return fileItem(place.ID, place.Location, place.Location, -1), nil
 }
 
-// Census watches a listing, so that afterwards it is known which documents of
-// an earlier one are gone. It holds 16 bytes a document.
+// Census records a listing, to find out afterwards which documents of an
+// earlier one are gone. It takes 16 bytes per document.
 type Census struct {
 	in     *Inputs
 	seen   map[[16]byte]struct{}
@@ -58,12 +58,12 @@ type Census struct {
 	Errors int   // what could not be listed
 }
 
-// Census makes one.
+// Census returns a new Census of these inputs.
 func (in *Inputs) Census() *Census {
 	return &Census{in: in, seen: map[[16]byte]struct{}{}, found: make([]int, len(in.roots))}
 }
 
-// All is [Inputs.All], watched. It must be read to its end.
+// All is [Inputs.All], recorded. It must be read to its end.
 func (c *Census) All(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for item, err := range c.in.All(ctx) {
@@ -89,9 +89,10 @@ func (c *Census) note(item Item, err error) {
 	}
 }
 
-// Gone reports whether a document that was read from a location is no longer
-// there: the location belongs to an input, and the listing had no such document.
-// empty names that input when the listing had nothing of it at all.
+// Gone reports whether a document that was read from a location no longer
+// exists: the location belongs to an input, and the listing did not contain the
+// document. empty is the name of that input if the listing found nothing in it
+// at all.
 func (c *Census) Gone(id, location string) (gone bool, empty string) {
 	if _, there := c.seen[short(id)]; there {
 		return false, ""
@@ -107,8 +108,8 @@ func (c *Census) Gone(id, location string) (gone bool, empty string) {
 	return gone, empty
 }
 
-// covers reports whether a listing of the root tells whether a location is
-// there. A single file is no listing.
+// covers reports whether a listing of the root proves whether a location
+// exists. A single file is not a listing.
 func (r root) covers(location string) bool {
 	switch {
 	case location == "" || r.err != nil:

@@ -28,13 +28,20 @@ var errWrapped = fmt.Errorf("the source broke off: %w", io.EOF)
 func TestStreamThatBreaksOffIsNoDocument(t *testing.T) {
 	for _, size := range []int{0, 1, spoolBytes - 1, spoolBytes, spoolBytes + 1, 5 << 20} {
 		for _, limit := range []int64{0, 6 << 20} {
-			for _, err := range []error{errWrapped, io.ErrUnexpectedEOF, fmt.Errorf("broke off: %w", io.ErrUnexpectedEOF), errors.New("broke off")} {
+			for _, err := range []error{
+				errWrapped, io.ErrUnexpectedEOF,
+				fmt.Errorf("broke off: %w", io.ErrUnexpectedEOF), errors.New("broke off"),
+			} {
 				for _, with := range []bool{false, true} {
 					_, got := spool(&testutil.BreakOff{Left: size, Err: err, WithLast: with}, limit)
-					require.ErrorIs(t, got, err, "%d bytes of at most %d, %v with the last of them: %v", size, limit, err, with)
+					require.ErrorIs(t, got, err, "%d bytes of at most %d, %v with the last of them: %v", size,
+						limit, err, with)
 				}
 			}
-			for _, stream := range []io.Reader{strings.NewReader(strings.Repeat("x", size)), iotest.DataErrReader(strings.NewReader(strings.Repeat("x", size)))} {
+			for _, stream := range []io.Reader{
+				strings.NewReader(strings.Repeat("x", size)),
+				iotest.DataErrReader(strings.NewReader(strings.Repeat("x", size))),
+			} {
 				c, err := spool(stream, limit)
 				require.NoError(t, err)
 				assert.EqualValues(t, size, c.Size())
@@ -54,7 +61,10 @@ func TestAnswerThatBreaksOffIsAway(t *testing.T) {
 	w := newWeb(Options{MaxDownload: 5 << 20, Timeout: time.Minute})
 	for _, err := range []error{errWrapped, io.ErrUnexpectedEOF} {
 		w.client.Transport = answers(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(&testutil.BreakOff{Left: 10, Err: err}), Request: r}, nil
+			return &http.Response{
+				StatusCode: http.StatusOK, Body: io.NopCloser(&testutil.BreakOff{Left: 10, Err: err}),
+				Request: r,
+			}, nil
 		})
 		_, got := (&page{web: w, address: &url.URL{Scheme: "http", Host: "host"}}).open(t.Context())
 		var away *AwayError
@@ -70,7 +80,10 @@ type brokenStore struct {
 }
 
 func (b brokenStore) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	return &s3.GetObjectOutput{Body: io.NopCloser(&testutil.BreakOff{Left: 5, Err: b.err}), ETag: aws.String("e"), ContentLength: aws.Int64(10)}, nil
+	return &s3.GetObjectOutput{
+		Body: io.NopCloser(&testutil.BreakOff{Left: 5, Err: b.err}), ETag: aws.String("e"),
+		ContentLength: aws.Int64(10),
+	}, nil
 }
 
 func TestObjectThatBreaksOffIsNoDocument(t *testing.T) {

@@ -69,7 +69,8 @@ func TestListNamesDocumentsAsWritten(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
 		require.NoError(t, os.WriteFile(name, []byte(name), 0o644))
 	}
-	require.NoError(t, os.WriteFile("list", []byte("a/docs/x.md\r\n\n./b/docs/x.md\n  \nc\n#odd name.md\na/docs/x.md\n"), 0o644))
+	require.NoError(t, os.WriteFile("list",
+		[]byte("a/docs/x.md\r\n\n./b/docs/x.md\n  \nc\n#odd name.md\na/docs/x.md\n"), 0o644))
 	content, _, errs := found(t, Options{}, "@list")
 	assert.Empty(t, errs)
 	assert.Equal(t, map[string]string{
@@ -106,7 +107,10 @@ func TestBucket(t *testing.T) {
 		{"s3://bkt/docs", []string{"s3://bkt/docs", "s3://bkt/docs/a.md", "s3://bkt/docs/sub/b.md"}},
 		{"s3://bkt/docs/", []string{"s3://bkt/docs/a.md", "s3://bkt/docs/sub/b.md"}},
 		{"s3://bkt/docs/a.md", []string{"s3://bkt/docs/a.md"}},
-		{"s3://bkt", []string{"s3://bkt/docs", "s3://bkt/docs-old/c.md", "s3://bkt/docs/a.md", "s3://bkt/docs/sub/b.md"}},
+		{"s3://bkt", []string{
+			"s3://bkt/docs", "s3://bkt/docs-old/c.md",
+			"s3://bkt/docs/a.md", "s3://bkt/docs/sub/b.md",
+		}},
 	} {
 		_, places, errs := found(t, options, row.input)
 		assert.Empty(t, errs, row.input)
@@ -174,9 +178,12 @@ func serve(t *testing.T) (base string, reads *atomic.Int64) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	mux.HandleFunc("/away", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/page", http.StatusFound) })
-	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
+	mux.HandleFunc("/away",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	mux.HandleFunc("/moved",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/page", http.StatusFound) })
+	mux.HandleFunc("/round",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server.URL, reads
@@ -237,7 +244,10 @@ func TestAddressFaults(t *testing.T) {
 func TestPrivateAddressIsRefused(t *testing.T) {
 	base, reads := serve(t)
 	port := base[strings.LastIndex(base, ":"):]
-	for _, address := range []string{base + "/page", "http://localhost" + port + "/page", "http://[::ffff:127.0.0.1]" + port + "/page"} {
+	for _, address := range []string{
+		base + "/page", "http://localhost" + port + "/page",
+		"http://[::ffff:127.0.0.1]" + port + "/page",
+	} {
 		_, _, errs := found(t, Options{}, address)
 		require.Len(t, errs, 1, address)
 		var refused *PrivateAddressError
@@ -247,9 +257,11 @@ func TestPrivateAddressIsRefused(t *testing.T) {
 
 	for address, want := range map[string]bool{
 		"8.8.8.8": true, "2606:4700:4700::1111": true,
-		"10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "127.0.0.53": false, "0.0.0.0": false, "0.1.2.3": false,
+		"10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "127.0.0.53": false,
+		"0.0.0.0": false, "0.1.2.3": false,
 		"169.254.169.254": false, "100.64.0.1": false, "224.0.0.1": false, "255.255.255.255": false, "192.0.0.8": false,
-		"::1": false, "::": false, "fe80::1": false, "fd00:ec2::254": false, "::ffff:10.0.0.1": false, "64:ff9b::a00:1": false,
+		"::1": false, "::": false, "fe80::1": false, "fd00:ec2::254": false,
+		"::ffff:10.0.0.1": false, "64:ff9b::a00:1": false,
 		"2002:a00:1::": false, "2001:db8::1": false, "ff02::1": false, "fe80::1%eth0": false,
 	} {
 		assert.Equal(t, want, public(netip.MustParseAddr(address)), address)
@@ -280,7 +292,12 @@ func TestAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.md")
 	require.NoError(t, os.WriteFile(file, []byte("X"), 0o644))
 	places := func(yield func(Place, error) bool) {
-		for _, p := range []Place{{"docs/x.md", file}, {"p/s3://bkt/docs/a b.md", "s3://bkt/docs/a b.md"}, {"page", base + "/page"}, {ID: "stdin"}} {
+		for _, p := range []Place{
+			{"docs/x.md", file},
+			{"p/s3://bkt/docs/a b.md", "s3://bkt/docs/a b.md"},
+			{"page", base + "/page"},
+			{ID: "stdin"},
+		} {
 			if !yield(p, nil) {
 				return
 			}

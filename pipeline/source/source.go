@@ -1,10 +1,10 @@
-// Package source finds the documents that an ingest run looks at.
+// Package source finds the documents of an ingest run.
 //
-// [Find] takes what a user types, files, folders and globs, lists of these,
-// addresses, buckets and the standard input, and yields one [Item] a document,
-// lazily and in a stable order. An Item's ID is the
-// document's identity: it is part of every chunk id, so the same input gives
-// the same ids on any machine and under any working directory.
+// [Find] accepts files, folders and globs, lists of these, URLs, buckets and
+// standard input, and yields one [Item] per document, lazily and in a stable
+// order. An Item's ID is the document's identity: it is part of every chunk ID,
+// so the same input has the same IDs on any machine and in any working
+// directory.
 //
 // # Identity
 //
@@ -22,23 +22,24 @@
 //	https://u:p@h/x  → https://h/x               (without userinfo, fragment and signature)
 //
 // Two inputs that would give one ID to two files are refused with
-// [*CollisionError] before anything is read; Options.Prefix tells them apart.
+// [*CollisionError] before anything is read; Options.Prefix makes them
+// distinct.
 //
-// # What is left out
+// # What is skipped
 //
 // Inside a folder or a glob, names that begin with a dot, symbolic links and
-// everything that is not a regular file. A link, or a dotted name, that is
-// itself given as an input is followed. In a bucket, keys that end with a slash
-// and those of Options.ExcludeObjects.
+// everything that is not a regular file are skipped. A link or a dotted name
+// given as an input is followed. In a bucket, keys that end with a slash and
+// those of Options.ExcludeObjects are skipped.
 //
 // # Addresses
 //
-// What an http or https address says is read up to Options.MaxDownload. Loopback,
-// private, link-local and other addresses that are not public are refused
-// unless Options.AllowPrivate is set: after the name is resolved, when the
-// connection is made, for each redirect again. Content from a bucket or an
-// address is spooled to a temporary file that has no name, so that it is gone
-// with the process, however that ends.
+// The content of an http or https address is read up to Options.MaxDownload.
+// Loopback, private, link-local and other non-public addresses are refused
+// unless Options.AllowPrivate is set. The check is made after name resolution,
+// when the connection is made, and again for each redirect. Content from a
+// bucket or an address is spooled to an unlinked temporary file, which
+// disappears with the process.
 package source
 
 import (
@@ -64,15 +65,15 @@ import (
 	"github.com/penstock-go/penstock/objectstore"
 )
 
-// Item is one document that was found. It holds no open file.
+// Item is one document. It holds no open file.
 type Item struct {
 	// ID is the document's identity, see the package comment.
 	ID string
 	// Location is where the document is read from: an absolute file path, a URI
 	// without secrets, or empty for what can be read only once.
 	Location string
-	// Size in bytes as listed, -1 where that is not known; the content may have
-	// changed since.
+	// Size in bytes as listed, -1 if unknown; the content may have changed
+	// since.
 	Size int64
 	// Version asks the source which content the document has now, as an opaque
 	// text that is equal for equal contents; it gives "" when the source does
@@ -81,13 +82,13 @@ type Item struct {
 	// Upstream is the name of the upstream that Open calls through its door,
 	// "s3", or empty.
 	Upstream string
-	// Open opens the content for reading. Each call opens anew. The error may be
-	// a [*StoreError] or an [*AwayError]; any other means that the document
-	// cannot be read.
+	// Open opens the content for reading. Each call opens it again. The error
+	// may be a [*StoreError] or an [*AwayError]; any other error means that the
+	// document cannot be read.
 	Open func(ctx context.Context) (Content, error)
 }
 
-// Content is an open document. It may be read from several goroutines.
+// Content is an open document. It is safe for concurrent use.
 type Content interface {
 	io.ReaderAt
 	io.Closer
@@ -100,28 +101,29 @@ type StoreError struct{ Err error }
 
 func (e *StoreError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the SDK's own error, or the breaker's.
+// Unwrap returns the SDK's own error, or the breaker's.
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// AwayError says that a source could not be reached or failed, so that nothing
-// is known of the document: try again later.
+// AwayError reports that a source could not be reached or failed, so that
+// nothing is known about the document: try again later.
 type AwayError struct{ Err error }
 
 func (e *AwayError) Error() string { return e.Err.Error() + "; run again later" }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// TooLargeError says that a document was not read to its end.
+// TooLargeError reports that a document exceeds a limit and was not read to its
+// end.
 type TooLargeError struct{ Limit int64 }
 
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("it is larger than %d bytes, the most that is downloaded", e.Limit)
 }
 
-// Options change what [Find] finds. The zero value is the default.
+// Options configure [Find]. The zero value is the default.
 type Options struct {
-	// Prefix is put before each ID, with a slash between.
+	// Prefix is prepended to each ID, followed by a slash.
 	Prefix string
 	// Exclude lists folders, by path, that are never entered: the state
 	// folder of the run itself.
@@ -140,23 +142,23 @@ type Options struct {
 	// originals that the run itself keeps.
 	ExcludeObjects []string
 
-	// AllowPrivate lets addresses of loopback and private networks be read, and
-	// proxies be used.
+	// AllowPrivate allows addresses of loopback and private networks, and
+	// proxies.
 	AllowPrivate bool
 	// MaxDownload is the largest document that is read from an address, in
 	// bytes. Default: 1 GB.
 	MaxDownload int64
-	// Timeout is how long an address may keep silent. Default: 60 s.
+	// Timeout is how long an address may send nothing. Default: 60 s.
 	Timeout time.Duration
 }
 
-// ObjectReader is what s3:// inputs need of an object store.
+// ObjectReader is the part of an object store that s3:// inputs need.
 type ObjectReader interface {
 	objectstore.Reader
 }
 
-// Error says that an input, or a folder below one, could not be listed. The
-// rest of the input is still found.
+// Error reports that an input, or a folder below one, could not be listed. The
+// rest of the input is still listed.
 type Error struct {
 	Path string // as given, or as found below it
 	Err  error
@@ -166,7 +168,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("cannot list %s: %v; check that it exists and may be read", e.Path, reason(e.Err))
 }
 
-// Unwrap gives the cause, an [fs.PathError] most often.
+// Unwrap returns the cause, usually an [fs.PathError].
 func (e *Error) Unwrap() error { return e.Err }
 
 // reason drops the path that an fs.PathError repeats.
@@ -177,7 +179,7 @@ func reason(err error) error {
 	return err
 }
 
-// CollisionError says that two inputs would give one ID to two files.
+// CollisionError reports that two inputs would give one ID to two files.
 type CollisionError struct {
 	ID, First, Second string
 }
@@ -187,7 +189,7 @@ func (e *CollisionError) Error() string {
 		e.First, e.Second, e.ID)
 }
 
-// root is one input made ready: where to look and what to call what is found.
+// root is a prepared input: where to search, and how to name the documents.
 type root struct {
 	input  string // as the user wrote it
 	path   string // folder or file on disk
@@ -198,7 +200,7 @@ type root struct {
 	remote remote // an input that is no path, else nil
 }
 
-// remote is an input that is not on a disk.
+// remote is an input that is not on a local disk.
 type remote interface {
 	key() string                    // equal for inputs that are the same
 	list(w *walker) (more bool)     // yields what is there
@@ -215,11 +217,11 @@ type Inputs struct {
 	store   *store
 }
 
-// Find checks inputs and makes them ready to list: paths of files and folders,
-// globs in doublestar syntax where ** crosses folders, http, https and s3
-// addresses, "-" for the standard input, and @FILE for a file that lists
-// inputs, one a line. The error is a [*CollisionError], or an [*Error] when a
-// list cannot be read, an input is empty, or not one of them exists.
+// Find checks inputs and prepares them for listing: paths of files and folders,
+// globs in doublestar syntax, where ** matches across folders, http, https and
+// s3 addresses, "-" for standard input, and @FILE for a file that lists inputs,
+// one per line. The error is a [*CollisionError], or an [*Error] if a list
+// cannot be read, an input is empty, or none of them exists.
 func Find(inputs []string, options Options) (*Inputs, error) {
 	in := newInputs(options)
 	var roots []root
@@ -233,8 +235,8 @@ func Find(inputs []string, options Options) (*Inputs, error) {
 	return in, in.use(roots)
 }
 
-// Files is [Find] for inputs that are all paths or globs, whatever they look
-// like.
+// Files is [Find] for inputs that are all paths or globs, even if they look
+// like addresses.
 func Files(inputs []string, options Options) (*Inputs, error) {
 	in := newInputs(options)
 	roots := make([]root, len(inputs))
@@ -257,8 +259,8 @@ func newInputs(options Options) *Inputs {
 	return in
 }
 
-// use takes the roots unless none of them exists. An empty input is a variable
-// that was not set, and never meant.
+// use accepts the roots unless none of them exists. An empty input is refused:
+// it is usually an unset variable.
 func (in *Inputs) use(roots []root) error {
 	in.roots = roots
 	for _, r := range roots {
@@ -273,7 +275,7 @@ func (in *Inputs) use(roots []root) error {
 	return in.dropRepeats()
 }
 
-// expand makes one input ready, or those of a list.
+// expand prepares one input, or those of a list.
 func (in *Inputs) expand(input string) ([]root, error) {
 	name, isList := strings.CutPrefix(input, "@")
 	if !isList {
@@ -369,8 +371,8 @@ func newRoot(input string) root {
 }
 
 var (
-	errEmptyInput = errors.New("an empty path names nothing")
-	errNoMatch    = errors.New("no document matches")
+	errEmptyInput = errors.New("the path is empty")
+	errNoMatch    = errors.New("no document found")
 )
 
 // followed is where a folder that is itself named leads, for a walk does not
@@ -389,8 +391,8 @@ func followed(folder string) string {
 
 func hasMeta(input string) bool { return strings.ContainsAny(input, "*?[{") }
 
-// folderName is a folder's own name, however it is written and from wherever;
-// the root of a file system has none.
+// folderName returns a folder's own name, however its path is written; the root
+// of a file system has none.
 func folderName(folder string) string {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {
@@ -402,8 +404,8 @@ func folderName(folder string) string {
 	return filepath.Base(absolute)
 }
 
-// dropRepeats removes an input that is given twice and refuses two different
-// folders under one name.
+// dropRepeats removes repeated inputs and refuses two different folders of one
+// name.
 func (in *Inputs) dropRepeats() error {
 	type place struct{ absolute, input string }
 	seen := map[string]place{}
@@ -459,8 +461,8 @@ func identity(prefix, name string) string {
 	return norm.NFC.String(escapeInvalid(name))
 }
 
-// escapeInvalid writes each byte that is not UTF-8 as %XX: a store takes text
-// only, and dropping the bytes would give two files one id.
+// escapeInvalid writes each byte that is not UTF-8 as %XX: a store accepts only
+// text, and dropping the bytes could give two files one ID.
 func escapeInvalid(name string) string {
 	if utf8.ValidString(name) {
 		return name
@@ -479,10 +481,10 @@ func escapeInvalid(name string) string {
 }
 
 // All yields the documents in the order of the inputs, each folder sorted by
-// name. A place that cannot be listed yields an [*Error] with an empty Item and
-// the listing goes on; a [*CollisionError] is yielded in place of a second file
-// under an ID already given. It ends early, with the context's error, when ctx
-// is done.
+// name. A place that cannot be listed yields an [*Error] with an empty Item,
+// and the listing continues; a [*CollisionError] is yielded in place of a
+// second file with the same ID. It ends early, with the context's error, when
+// ctx is done.
 func (in *Inputs) All(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		w := &walker{in: in, ctx: ctx, yield: yield, overlap: len(in.roots) > 1, seen: map[string]string{}}
@@ -494,8 +496,7 @@ func (in *Inputs) All(ctx context.Context) iter.Seq2[Item, error] {
 	}
 }
 
-// walker carries one listing. Its methods return false when the consumer has
-// had enough.
+// walker runs one listing. Its methods return false when the consumer stops.
 type walker struct {
 	in      *Inputs
 	ctx     context.Context
@@ -594,8 +595,8 @@ func (w *walker) file(r root, file string, entry fs.DirEntry) bool {
 	return w.item(r, below, info.Size())
 }
 
-// matches reports whether the glob takes the path below its folder. The
-// pattern's syntax was valid when it was split.
+// matches reports whether the glob matches the path below its folder. The
+// pattern's syntax was checked when it was split.
 func matches(pattern, below string) bool {
 	ok, err := doublestar.Match(pattern, filepath.ToSlash(below))
 	return err == nil && ok
@@ -617,8 +618,8 @@ func (w *walker) item(r root, below string, size int64) bool {
 	return w.emit(item)
 }
 
-// twin is another file with the same id: one whose name is the normal form of
-// this one's, or that was met before. Most names are their own normal form.
+// twin returns another file with the same ID: a file whose name is the normal
+// form of this one's, or one seen before. Most names are their own normal form.
 func (w *walker) twin(item Item, written string) string {
 	if item.ID == written {
 		return ""
@@ -636,7 +637,7 @@ func (w *walker) twin(item Item, written string) string {
 	return normal
 }
 
-// emit yields a document once, and none that has the ID of another.
+// emit yields a document unless its ID was already used.
 func (w *walker) emit(item Item) bool {
 	if w.overlap {
 		before, known := w.seen[item.ID]
@@ -651,7 +652,7 @@ func (w *walker) emit(item Item) bool {
 	return w.yield(item, nil)
 }
 
-// fileItem is a document in a file; messages name the path as it was written.
+// fileItem is a document in a file; messages use the path as written.
 func fileItem(id, path, absolute string, size int64) Item {
 	open := func(context.Context) (Content, error) { return OpenFile(path) }
 	return Item{ID: id, Location: absolute, Size: size, Open: open}
@@ -665,8 +666,8 @@ type file struct {
 
 func (f file) Size() int64 { return f.size }
 
-// OpenFile opens a regular file and nothing else: a pipe would keep its reader
-// waiting for a writer, deaf to every signal.
+// OpenFile opens regular files only: a pipe would block its reader until there
+// is a writer, even after a signal.
 func OpenFile(location string) (Content, error) {
 	info, err := os.Stat(location)
 	if err := regular(location, info, err); err != nil {

@@ -34,9 +34,9 @@ func (s *spooled) Close() error {
 	return s.file.Close()
 }
 
-// spool reads a stream to its end, which is io.EOF itself, at most limit bytes;
-// limit ≤ 0 is none. The error is a [*TooLargeError], the stream's own, or a
-// [*diskError].
+// spool reads a stream to its end, which is io.EOF itself, up to limit bytes;
+// limit ≤ 0 means unlimited. The error is a [*TooLargeError], the stream's own,
+// or a [*diskError].
 func spool(from io.Reader, limit int64) (*spooled, error) {
 	if limit > 0 && limit < math.MaxInt64 {
 		from = io.LimitReader(from, limit+1)
@@ -54,12 +54,13 @@ func spool(from io.Reader, limit int64) (*spooled, error) {
 	return &spooled{ReaderAt: bytes.NewReader(head.Bytes()), size: n}, nil
 }
 
-// diskError says that there was no room for a temporary file.
+// diskError reports that a temporary file could not be written.
 type diskError struct{ error }
 
 func (e *diskError) Unwrap() error { return e.error }
 
-// diskWriter marks the errors of writing, to tell them from those of reading.
+// diskWriter marks errors of writing, to distinguish them from errors of
+// reading.
 type diskWriter struct{ *os.File }
 
 func (w diskWriter) Write(p []byte) (int, error) {
@@ -75,7 +76,7 @@ func spoolFile(from io.Reader, limit int64) (*spooled, error) {
 	if err != nil {
 		return nil, &diskError{err}
 	}
-	// Without its name the file is gone when the process is.
+	// An unlinked file disappears with the process.
 	if err := os.Remove(file.Name()); err != nil {
 		return nil, errors.Join(&diskError{err}, file.Close())
 	}
@@ -89,7 +90,7 @@ func spoolFile(from io.Reader, limit int64) (*spooled, error) {
 	return &spooled{ReaderAt: file, size: n, file: file}, nil
 }
 
-var errNoStdin = errors.New("there is no standard input")
+var errNoStdin = errors.New("no standard input")
 
 // stdin is the input "-": one document that can be read once.
 type stdin struct{ options Options }

@@ -34,11 +34,11 @@ func (s *store) open(ctx context.Context) (ObjectReader, error) {
 	return reader, err
 }
 
-// root makes an s3 address ready; rest is what follows the scheme.
+// root prepares an s3 address; rest is the part after the scheme.
 func (s *store) root(input, rest string) root {
 	bucket, prefix, _ := strings.Cut(rest, "/")
 	if bucket == "" {
-		return root{input: input, err: errors.New("an s3 address is s3://bucket/prefix")}
+		return root{input: input, err: errors.New("an s3 address has the form s3://bucket/prefix")}
 	}
 	return root{input: input, remote: &objects{store: s, bucket: bucket, prefix: prefix}}
 }
@@ -53,8 +53,8 @@ func (o *objects) key() string { return o.location(strings.TrimSuffix(o.prefix, 
 
 func (o *objects) location(key string) string { return "s3://" + o.bucket + "/" + key }
 
-// below reports whether a key is the input itself or below it: docs is not a
-// part of docs-old.
+// below reports whether a key is the input itself or below it: docs-old is not
+// below docs.
 func (o *objects) below(key string) bool {
 	folder := strings.TrimSuffix(o.prefix, "/")
 	return folder == "" || key == o.prefix || strings.HasPrefix(key, folder+"/")
@@ -130,7 +130,8 @@ func (o *objects) read(ctx context.Context, key string) (Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := o.store.options.ObjectGuard.GetObject(ctx, reader, &s3.GetObjectInput{Bucket: aws.String(o.bucket), Key: aws.String(key)})
+	answer, err := o.store.options.ObjectGuard.GetObject(ctx, reader,
+		&s3.GetObjectInput{Bucket: aws.String(o.bucket), Key: aws.String(key)})
 	if err != nil {
 		return nil, &StoreError{Err: err}
 	}
@@ -148,7 +149,7 @@ func (o *objects) read(ctx context.Context, key string) (Content, error) {
 	return content, nil
 }
 
-// versionOf names a content by its ETag and size, "" without an ETag.
+// versionOf returns a version made of ETag and size, or "" without an ETag.
 func versionOf(etag string, size int64) string {
 	if etag == "" {
 		return ""

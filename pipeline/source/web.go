@@ -46,11 +46,11 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// PrivateAddressError says that a name leads to an address that is not public.
+// PrivateAddressError reports that a name resolves to a non-public address.
 type PrivateAddressError struct{ Address netip.Addr }
 
 func (e *PrivateAddressError) Error() string {
-	return fmt.Sprintf("it leads to %s, which is not a public address; allow that with --allow-private", e.Address)
+	return fmt.Sprintf("it resolves to %s, which is not a public address; use --allow-private to allow it", e.Address)
 }
 
 // control sees the address of each connection after its name was resolved, so
@@ -73,7 +73,8 @@ func (w *web) control(_ context.Context, _, address string, _ syscall.RawConn) e
 // their purpose (RFC 6890, and the translation prefixes that lead to any IPv4).
 var special = networks(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
-	"203.0.113.0/24", "240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16",
+	"203.0.113.0/24", "240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23",
+	"2001:db8::/32", "2002::/16",
 )
 
 func networks(texts ...string) []netip.Prefix {
@@ -104,12 +105,12 @@ func (w *web) root(input string) root {
 	}
 	if err != nil {
 		// The error of url.Parse repeats the input, and secrets may be in it.
-		return root{input: clean(input), err: errors.New("this is not a valid address")}
+		return root{input: clean(input), err: errors.New("not a valid address")}
 	}
 	return root{input: publicName(address), remote: &page{web: w, address: address}}
 }
 
-// clean drops what may be secret from an address that cannot be parsed.
+// clean removes possible secrets from an address that cannot be parsed.
 func clean(input string) string {
 	scheme, rest, _ := strings.Cut(input, "://")
 	rest, _, _ = strings.Cut(rest, "?")
@@ -126,7 +127,10 @@ var secrets = []struct {
 	family []string
 }{
 	{"", []string{"token", "access_token", "api_key", "apikey", "x-amz-*", "x-goog-*", "x-oss-*", "x-cos-*"}},
-	{"signature", []string{"signature", "expires", "awsaccesskeyid", "googleaccessid", "ossaccesskeyid", "key-pair-id", "policy"}},
+	{"signature", []string{
+		"signature", "expires", "awsaccesskeyid", "googleaccessid", "ossaccesskeyid",
+		"key-pair-id", "policy",
+	}},
 	{"sig", []string{"sig", "se", "sp", "sv", "sr", "st", "spr", "sip", "skoid", "sktid", "skt", "ske", "sks", "skv"}},
 }
 
@@ -147,7 +151,7 @@ func secret(name string, has map[string]bool) bool {
 	return false
 }
 
-// publicName is an address without userinfo, fragment and signature.
+// publicName returns an address without userinfo, fragment and signature.
 func publicName(address *url.URL) string {
 	name := *address
 	name.User, name.Fragment, name.RawFragment = nil, "", ""
@@ -163,7 +167,7 @@ func publicName(address *url.URL) string {
 	return name.String()
 }
 
-// parameter is the name of a parameter in lower case.
+// parameter returns the name of a parameter in lower case.
 func parameter(pair string) string {
 	key, _, _ := strings.Cut(pair, "=")
 	if decoded, err := url.QueryUnescape(key); err == nil {
@@ -189,8 +193,7 @@ func (p *page) again(id, _ string) Item {
 	return Item{ID: id, Location: p.key(), Size: -1, Version: p.version, Open: p.open}
 }
 
-// version asks for the headers alone. A server that does not answer that is
-// one that does not say.
+// version requests the headers only. If that fails, the version is unknown.
 func (p *page) version(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, p.web.options.Timeout)
 	defer cancel()
@@ -205,7 +208,7 @@ func (p *page) version(ctx context.Context) string {
 func (p *page) send(ctx context.Context, method string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, p.address.String(), http.NoBody)
 	if err != nil {
-		return nil, errors.New("this is not a valid address")
+		return nil, errors.New("not a valid address")
 	}
 	request.Header.Set("User-Agent", "penstock")
 	answer, err := p.web.client.Do(request)
@@ -219,8 +222,8 @@ func (p *page) send(ctx context.Context, method string) (*http.Response, error) 
 	return answer, nil
 }
 
-// unreached drops the address, which may hold secrets, from an error of the
-// client, and tells an address that is not allowed from one that is away.
+// unreached removes the address, which may hold secrets, from an error of the
+// client, and distinguishes a refused address from an unavailable one.
 func unreached(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
@@ -261,7 +264,7 @@ func (p *page) open(ctx context.Context) (Content, error) {
 	return content, nil
 }
 
-// patient reads a body and gives up when it keeps silent for too long.
+// patient reads a body and gives up if nothing arrives for too long.
 type patient struct {
 	from io.Reader
 	wait time.Duration
@@ -279,10 +282,10 @@ func (p *patient) Read(buffer []byte) (int, error) {
 	return n, err
 }
 
-// explain tells a body that broke off from what went wrong here.
+// explain distinguishes an interrupted download from a local error.
 func (p *patient) explain(err error) error {
 	if p.read != nil && errors.Is(err, p.read) {
-		return &AwayError{Err: fmt.Errorf("the answer broke off: %w", err)}
+		return &AwayError{Err: fmt.Errorf("the download was interrupted: %w", err)}
 	}
 	return err
 }

@@ -30,7 +30,10 @@ func ExampleOpen() {
 		log.Fatal(err) // *lease.HeldError: another run has it
 	}
 	// pipeline.Config{Journal: s.Journal, …} does this:
-	deferred := journal.Problem{ID: "docs/a.md", Status: journal.Deferred, Stage: "embed", Reason: "the model is away", At: time.Now()}
+	deferred := journal.Problem{
+		ID: "docs/a.md", Status: journal.Deferred, Stage: "embed",
+		Reason: "the model is away", At: time.Now(),
+	}
 	if err := s.Journal.Fail(ctx, "destination", deferred); err != nil {
 		log.Fatal(err)
 	}

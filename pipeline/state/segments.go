@@ -25,21 +25,21 @@ import (
 )
 
 const (
-	// segmentBytes bounds what is copied at once, before it is compressed.
+	// segmentBytes bounds one segment, before compression.
 	segmentBytes = 8 << 20
-	// A whole copy is written when there are more segments after the last than
-	// this, or when they are larger than it and this.
+	// A complete copy is written when there are more segments since the last
+	// one than this, or when they are larger than it and this.
 	mostSegments  = 16
 	smallSegments = 1 << 20
-	// listTries is how often a state is looked at that changes meanwhile.
+	// listTries is how often a state that changes meanwhile is listed.
 	listTries = 5
 
 	kindAll, kindMore = "all", "more" // kinds of segments
 	ending            = ".jsonl.gz"
 )
 
-// segments are the objects that hold a journal. Their names sort as they follow
-// each other: epoch, number, kind.
+// segments are the objects that hold a journal. Their names sort in the order
+// of writing: epoch, number, kind.
 type segments struct {
 	names []string // those that are there and count, oldest first
 	old   []string // those that are there and do not
@@ -59,8 +59,8 @@ func (s *segments) begin(epoch int64) {
 	s.epoch = epoch
 }
 
-// next is a name that nobody has used. One that failed is not tried again: what
-// did not seem to arrive may still.
+// next returns an unused name. The name of a failed write is not used again,
+// since that write may still arrive.
 func (s *segments) next(kind string) string {
 	s.last++
 	return fmt.Sprintf("%019d-%08d.%s%s", s.epoch, s.last, kind, ending)
@@ -68,7 +68,7 @@ func (s *segments) next(kind string) string {
 
 func isWhole(name string) bool { return strings.HasSuffix(name, "."+kindAll+ending) }
 
-// found takes the listing: what comes before the last whole copy is old.
+// found records a listing: segments before the last complete copy are old.
 func (s *segments) found(names []string) {
 	slices.Sort(names)
 	first := 0
@@ -80,7 +80,7 @@ func (s *segments) found(names []string) {
 	s.old, s.names = names[:first:first], names[first:]
 }
 
-// added notes a segment that was written or read.
+// added records a segment that was written or read.
 func (s *segments) added(name string, size int64) {
 	if isWhole(name) {
 		s.old = append(s.old, s.names...)
@@ -91,15 +91,15 @@ func (s *segments) added(name string, size int64) {
 	s.names = append(s.names, name)
 }
 
-// due reports whether a whole copy is worth its while.
+// due reports whether a complete copy is worthwhile.
 func (s *segments) due() bool {
 	return len(s.names) > mostSegments || s.since > max(s.whole, smallSegments)
 }
 
 func (s *State) key(name string) *string { return aws.String(s.config.under("journal") + name) }
 
-// load brings what is in the store into the journal. Everything is there before
-// the first is applied: whoever holds the lease may replace them meanwhile.
+// load reads the segments into the journal. All are downloaded before the first
+// is applied, since the holder of the lease may replace them meanwhile.
 func (s *State) load(ctx context.Context) error {
 	for range listTries {
 		names, err := s.list(ctx)
@@ -143,7 +143,8 @@ func (s *State) file(name string) string { return filepath.Join(s.folder, path.B
 
 func (s *State) download(ctx context.Context) error {
 	for _, name := range s.log.names {
-		_, err := s.config.Guard.DownloadFile(ctx, s.config.Objects, &s3.GetObjectInput{Bucket: aws.String(s.config.Bucket), Key: s.key(name)}, s.file(name))
+		_, err := s.config.Guard.DownloadFile(ctx, s.config.Objects,
+			&s3.GetObjectInput{Bucket: aws.String(s.config.Bucket), Key: s.key(name)}, s.file(name))
 		if err != nil {
 			return s.config.failed(err)
 		}
@@ -191,7 +192,7 @@ func (s *State) applyFile(ctx context.Context, name string) (size int64, err err
 	return info.Size(), nil
 }
 
-// unpacked tells what is wrong with a segment from what is wrong with the disk.
+// unpacked distinguishes a damaged segment from an error of the disk.
 type unpacked struct{ from io.Reader }
 
 func (u unpacked) Read(p []byte) (int, error) {
@@ -209,8 +210,8 @@ func asDamage(err error) error {
 	return &journal.CopyError{Err: err}
 }
 
-// writeChanges writes one segment of what has changed; again is false when
-// there is nothing left.
+// writeChanges writes one segment of changes; again is false when nothing is
+// left.
 func (s *State) writeChanges(ctx context.Context) (again bool, err error) {
 	var content bytes.Buffer
 	packed := gzip.NewWriter(&content)
@@ -268,8 +269,8 @@ func (s *State) compact(ctx context.Context) (err error) {
 // deleteAtOnce is how many objects one call deletes.
 const deleteAtOnce = 1000
 
-// sweep deletes what a whole copy has replaced. What it leaves behind, the next
-// one takes along.
+// sweep deletes segments that a complete copy has replaced. Anything left
+// behind is deleted by the next sweep.
 func (s *State) sweep(ctx context.Context) {
 	var kept []string
 	for batch := range slices.Chunk(s.log.old, deleteAtOnce) {
@@ -277,7 +278,8 @@ func (s *State) sweep(ctx context.Context) {
 		for i, name := range batch {
 			objects[i].Key = s.key(name)
 		}
-		_, err := s.config.Guard.DeleteObjects(ctx, s.config.Objects, &s3.DeleteObjectsInput{Bucket: aws.String(s.config.Bucket), Delete: &types.Delete{Objects: objects}})
+		_, err := s.config.Guard.DeleteObjects(ctx, s.config.Objects,
+			&s3.DeleteObjectsInput{Bucket: aws.String(s.config.Bucket), Delete: &types.Delete{Objects: objects}})
 		if err != nil {
 			kept = append(kept, batch...)
 		}

@@ -1,37 +1,37 @@
 // Package state keeps a journal in an object store, so that the next run finds
-// it wherever that runs: a pod begins with an empty disk.
+// it on any machine: a pod starts with an empty disk.
 //
 //	s, err := state.Open(ctx, state.Config{Objects: client, Bucket: "b", Prefix: "nightly"})
 //	p, err := pipeline.New(pipeline.Config{Journal: s.Journal, …})
 //	summary, err := p.Run(ctx, …)
 //	err = s.Close(ctx)
 //
-// [Open] takes a lease, fills a journal in a temporary folder from what is below
-// the prefix, and from then on writes back what changes, every few seconds and
-// at [State.Close]. SQLite itself never works on the object store. [Read] looks
-// without a lease.
+// [Open] takes a lease, loads the objects below the prefix into a journal in a
+// temporary folder, and then writes changes back every few seconds and at
+// [State.Close]. SQLite itself never works on the object store. [Read] reads
+// the state without a lease.
 //
-// # What is kept
+// # Format
 //
-// Below the prefix, lease/ is the lease (package lease) and journal/ the
-// journal, as gzipped lines of JSON: now and then all of it, and after that what
-// has changed since, in numbered objects. An object is created once, with
-// If-None-Match, under the epoch of the lease, and never changed; those that a
-// whole copy replaces are deleted. So a process that is killed at any instant
-// leaves a state that can be read, at most a few seconds old, and one that has
-// lost its lease without noticing cannot write over another's.
+// Below the prefix, lease/ holds the lease (package lease) and journal/ the
+// journal, as gzipped lines of JSON: occasionally a complete copy, and after
+// that the changes since, in numbered objects. An object is created once, with
+// If-None-Match, under the epoch of the lease, and never changed; objects that
+// a complete copy replaces are deleted. A process that is killed at any moment
+// therefore leaves a readable state that is at most a few seconds old, and a
+// process that has lost its lease without noticing cannot overwrite another's
+// state.
 //
-// The journal holds documents that are complete as well as those that are not,
-// about 100 bytes each, and the vectors that were paid for and are in no vector
-// store yet. It names the collection that it speaks of, and is believed only
-// beside that one.
+// The journal holds complete and incomplete documents, about 100 bytes each,
+// and vectors that were paid for and are not in a vector store yet. It names
+// its collection, and applies to that collection only.
 //
 // # When the lease is lost
 //
-// Somebody else may have it, or the store did not answer in time to renew it.
-// The journal is revoked, and a pipeline that runs by it stops with a deferral;
-// nothing more is written. A lease that has lapsed only is tried to be had again
-// for as long as the State is open.
+// Another process may have taken the lease, or the store did not answer in time
+// to renew it. The journal is then revoked, a pipeline that uses it stops with
+// a deferral, and nothing more is written. While the State is open, it keeps
+// trying to renew a lease that has only lapsed.
 //
 // A *State is safe for concurrent use.
 package state
@@ -62,12 +62,11 @@ import (
 // DefaultEvery is how often changes are written back.
 const DefaultEvery = 5 * time.Second
 
-// releaseLimit is what the giving back of the lease may take; without it the
-// lease expires.
+// releaseLimit bounds the release of the lease; if it fails, the lease expires.
 const releaseLimit = 3 * time.Second
 
-// ObjectStore is what a state needs of an object store: *s3.Client has it, and
-// so has the embedded filestore.
+// ObjectStore is the part of an object store that a state needs. *s3.Client and
+// the embedded filestore implement it.
 type ObjectStore interface {
 	objectstore.Reader
 	objectstore.Writer
@@ -79,17 +78,17 @@ type Config struct {
 	Guard   objectstore.Guard // zero: through resilience.S3
 	Bucket  string
 	Prefix  string // a folder of its own; nothing else may be below it
-	// CreateBucket makes the bucket when it is missing.
+	// CreateBucket creates the bucket if it is missing.
 	CreateBucket bool
 
-	// Holder is what others are told. Default: the process and its machine.
+	// Holder identifies the holder to others. Default: process and machine.
 	Holder string
-	// TTL is how long the lease outlives a process that is killed. Default:
+	// TTL is how long the lease outlives a killed process. Default:
 	// lease.DefaultTTL.
 	TTL time.Duration
 	// Every is how often changes are written back. Default: DefaultEvery.
 	Every time.Duration
-	// Logger is told of what fails meanwhile. Default: slog.Default().
+	// Logger receives errors of background work. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -99,20 +98,23 @@ func (c Config) place() string { return "s3://" + c.Bucket + "/" + strings.Trim(
 func (c Config) under(folder string) string { return strings.Trim(c.Prefix, "/") + "/" + folder + "/" }
 
 func (c Config) lease() lease.Config {
-	return lease.Config{Objects: c.Objects, Guard: c.Guard, Bucket: c.Bucket, Prefix: c.under("lease"), Holder: c.Holder, TTL: c.TTL}
+	return lease.Config{
+		Objects: c.Objects, Guard: c.Guard, Bucket: c.Bucket, Prefix: c.under("lease"),
+		Holder: c.Holder, TTL: c.TTL,
+	}
 }
 
-// BucketError says that the bucket does not exist.
+// BucketError reports that the bucket does not exist.
 type BucketError struct {
 	Bucket string
 	Err    error
 }
 
 func (e *BucketError) Error() string {
-	return fmt.Sprintf("bucket %q of the state does not exist; make it, or have it made with --create-bucket", e.Bucket)
+	return fmt.Sprintf("bucket %q of the state does not exist; create it, or use --create-bucket", e.Bucket)
 }
 
-// Unwrap gives the SDK's own error.
+// Unwrap returns the SDK's own error.
 func (e *BucketError) Unwrap() error { return e.Err }
 
 // StoreError is a failure of the object store.
@@ -123,7 +125,7 @@ type StoreError struct {
 
 func (e *StoreError) Error() string { return "state " + e.Place + ": " + e.Err.Error() }
 
-// Unwrap gives the SDK's own error, or the breaker's.
+// Unwrap returns the SDK's own error, or the breaker's.
 func (e *StoreError) Unwrap() error { return e.Err }
 
 // failed is the error of a call to the store.
@@ -134,26 +136,26 @@ func (c Config) failed(err error) error {
 	return &StoreError{Place: c.place(), Err: err}
 }
 
-// CorruptError says that an object of the state cannot be used.
+// CorruptError reports that an object of the state is damaged.
 type CorruptError struct {
 	Place string // s3://bucket/key
 	Err   error
 }
 
 func (e *CorruptError) Error() string {
-	advice := "move what is below its folder away and run again: what is complete is found in the vector store and not embedded again"
+	advice := "move the objects below its folder away and run again: complete documents are found in the vector store and not embedded again"
 	if copied, ok := errors.AsType[*journal.CopyError](e.Err); ok && copied.Newer {
 		advice = "use that version, or another state"
 	}
 	return fmt.Sprintf("%s: %v; %s", e.Place, e.Err, advice)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
 // State is a journal and where it is kept.
 type State struct {
-	// Journal is on the local disk, and the State closes it.
+	// Journal is on the local disk; the State closes it.
 	Journal *journal.Journal
 
 	config Config
@@ -167,9 +169,10 @@ type State struct {
 	failed bool          // the last time of writing back; belongs to its loop
 }
 
-// Open takes the lease and reads the state; Close gives it back. The error is a
+// Open takes the lease and reads the state; Close releases it. The error is a
 // [*lease.HeldError], a [*lease.UnsafeError], a [*BucketError], a
-// [*CorruptError], a [*StoreError], or the local disk's own. Calls are made with ctx; what is done later is not.
+// [*CorruptError], a [*StoreError], or the local disk's own. Calls are made
+// with ctx; what is done later is not.
 func Open(ctx context.Context, config Config) (*State, error) {
 	if err := config.bucket(ctx); err != nil {
 		return nil, err
@@ -190,9 +193,8 @@ func Open(ctx context.Context, config Config) (*State, error) {
 	return nil, err
 }
 
-// Read reads the state as it was written last, and takes no lease. Nothing is
-// written back. The error satisfies errors.Is(err, fs.ErrNotExist) when there is
-// none.
+// Read reads the state as last written, without a lease. Nothing is written
+// back. If there is no state, errors.Is(err, fs.ErrNotExist) is true.
 func Read(ctx context.Context, config Config) (*State, error) {
 	config.CreateBucket = false
 	if err := config.bucket(ctx); err != nil {
@@ -218,7 +220,8 @@ func (c Config) acquire(ctx context.Context) (*lease.Lease, error) {
 	return l, c.failed(err)
 }
 
-// bucket makes sure that there is one: some stores make a missing one on a put.
+// bucket checks that the bucket exists: some stores create a missing one on a
+// put.
 func (c Config) bucket(ctx context.Context) error {
 	_, err := c.Guard.HeadBucket(ctx, c.Objects, &s3.HeadBucketInput{Bucket: aws.String(c.Bucket)})
 	switch {
@@ -231,9 +234,9 @@ func (c Config) bucket(ctx context.Context) error {
 	return c.failed(err)
 }
 
-// Examine finds out whether a state could be kept here, by an object that it
-// creates, tries to create again and deletes, and who holds the state now, nil
-// for nobody. The errors are those of Open.
+// Examine checks that a state can be kept here: it creates an object, tries to
+// create it again, and deletes it. It returns the current holder of the state,
+// or nil if it is free. The errors are those of Open.
 func Examine(ctx context.Context, config Config) (*lease.HeldError, error) {
 	config.CreateBucket = false
 	if err := config.bucket(ctx); err != nil {
@@ -255,7 +258,7 @@ func Examine(ctx context.Context, config Config) (*lease.HeldError, error) {
 	return held, config.failed(err)
 }
 
-// read fills a journal in a temporary folder.
+// read loads the state into a journal in a temporary folder.
 func read(ctx context.Context, config Config) (*State, error) {
 	config.Every = cmp.Or(config.Every, DefaultEvery)
 	if config.Logger == nil {
@@ -281,8 +284,8 @@ const (
 	folderAge     = 24 * time.Hour
 )
 
-// sweepFolders removes what killed processes left behind a day ago or earlier.
-// That it fails matters to nobody.
+// sweepFolders removes folders that killed processes left behind at least a day
+// ago. Errors do not matter.
 func sweepFolders() {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPattern))
 	for _, folder := range left {
@@ -292,8 +295,9 @@ func sweepFolders() {
 	}
 }
 
-// begin starts what goes on until Close. After one who was not heard of for
-// long, a whole copy comes first: what that one may still write counts no more.
+// begin starts the background work. If the previous holder did not release its
+// lease, a complete copy is written first, so that its late writes do not
+// count.
 func (s *State) begin(ctx context.Context) error {
 	if err := s.stillHeld(ctx); err != nil {
 		return err
@@ -313,7 +317,7 @@ func (s *State) begin(ctx context.Context) error {
 	return nil
 }
 
-// stillHeld makes sure of a lease that nobody has renewed for some time.
+// stillHeld renews a lease that has not been renewed for some time.
 func (s *State) stillHeld(ctx context.Context) error {
 	if s.lease.Lost() == nil {
 		return nil
@@ -325,10 +329,10 @@ func (s *State) stillHeld(ctx context.Context) error {
 	return s.config.failed(err)
 }
 
-// leaseChanged is told by the lease's keeper.
+// leaseChanged is called by Lease.Keep.
 func (s *State) leaseChanged(err error) {
 	if err == nil {
-		s.config.Logger.Info("the lease of the state is held again", "state", s.config.place())
+		s.config.Logger.Info("the lease of the state has been renewed", "state", s.config.place())
 		s.Journal.Restore()
 		return
 	}
@@ -336,7 +340,7 @@ func (s *State) leaseChanged(err error) {
 	s.Journal.Revoke(err)
 }
 
-// Lost says whether the lease is lost, a [*lease.LostError]: for good if that
+// Lost returns a [*lease.LostError] if the lease is lost: permanently if it
 // names a holder.
 func (s *State) Lost() error {
 	if s.lease == nil {
@@ -348,8 +352,7 @@ func (s *State) Lost() error {
 	return nil
 }
 
-// writeBack writes back what changes, until ctx ends. That it fails is told
-// once.
+// writeBack writes changes back until ctx is done. A failure is logged once.
 func (s *State) writeBack(ctx context.Context) {
 	ticker := time.NewTicker(s.config.Every)
 	defer ticker.Stop()
@@ -364,16 +367,15 @@ func (s *State) writeBack(ctx context.Context) {
 			return
 		}
 		if err != nil && !s.failed && s.Lost() == nil {
-			s.config.Logger.Warn("the state could not be written back; it is tried again", "state", s.config.place(), "error", err)
+			s.config.Logger.Warn("cannot write the state back; trying again", "state", s.config.place(), "error", err)
 		}
 		s.failed = err != nil
 	}
 }
 
-// Flush writes back what has changed, now, but for vectors that are about to be
-// stored. It does not hold up those who use the journal. The error is a
-// [*lease.LostError], with nothing written, a [*StoreError], or the local disk's
-// own.
+// Flush writes changes back now, except vectors that are about to be stored. It
+// does not block users of the journal. The error is a [*lease.LostError], with
+// nothing written, a [*StoreError], or the local disk's own.
 func (s *State) Flush(ctx context.Context) error { return s.flush(ctx, false) }
 
 func (s *State) flush(ctx context.Context, end bool) error {
@@ -399,14 +401,15 @@ func (s *State) flush(ctx context.Context, end bool) error {
 		return nil
 	}
 	if err := s.compact(ctx); err != nil { // what counts is written
-		s.config.Logger.Info("the state could not be written anew; it is tried again", "state", s.config.place(), "error", err)
+		s.config.Logger.Info("cannot write a complete copy of the state; trying again", "state",
+			s.config.place(), "error", err)
 	}
 	return nil
 }
 
-// Close writes back what has changed and gives the lease back. The error of a
-// state that could not be written is that of Flush: what the run did is in the
-// stores all the same.
+// Close writes changes back and releases the lease. If the state cannot be
+// written, the error is that of Flush; the results of the run are in the stores
+// nevertheless.
 func (s *State) Close(ctx context.Context) error {
 	if s.lease == nil {
 		return s.discard()
@@ -418,13 +421,13 @@ func (s *State) Close(ctx context.Context) error {
 		err = s.flush(ctx, true)
 	}
 	if err != nil {
-		err = fmt.Errorf("the state could not be written to %s: %w", s.config.place(), err)
+		err = fmt.Errorf("cannot write the state to %s: %w", s.config.place(), err)
 	}
 	giveBack(ctx, s.lease)
 	return errors.Join(err, s.discard())
 }
 
-// giveBack lets the next run in at once. Where it fails, the lease expires.
+// giveBack releases the lease. If that fails, the lease expires.
 func giveBack(ctx context.Context, held *lease.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()

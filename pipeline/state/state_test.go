@@ -38,14 +38,18 @@ func here(t *testing.T) (Config, *bucket.Store) {
 	t.Setenv("TMPDIR", t.TempDir())
 	store := bucket.Open(t)
 	return Config{
-		Objects: store, Guard: bucket.Guard(t), Bucket: "bucket", Prefix: "/nightly/", CreateBucket: true, Every: time.Hour,
+		Objects: store, Guard: bucket.Guard(t), Bucket: "bucket", Prefix: "/nightly/",
+		CreateBucket: true, Every: time.Hour,
 	}, store
 }
 
 func there(t *testing.T) Config {
 	t.Helper()
 	at := upstreams.SeaweedFS(t)
-	return Config{Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket, Prefix: strings.ToLower(t.Name()), Every: time.Hour}
+	return Config{
+		Objects: bucket.Client(t, at), Guard: bucket.Guard(t), Bucket: at.Bucket,
+		Prefix: strings.ToLower(t.Name()), Every: time.Hour,
+	}
 }
 
 func open(t *testing.T, c Config) *State {
@@ -68,7 +72,8 @@ func inBubble(t *testing.T, c *Config, use func(*testing.T, *State)) {
 func deferred(t *testing.T, s *State, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		require.NoError(t, s.Journal.Fail(t.Context(), "d", journal.Problem{ID: id, Status: journal.Deferred, Reason: "away", At: noon}))
+		require.NoError(t, s.Journal.Fail(t.Context(), "d",
+			journal.Problem{ID: id, Status: journal.Deferred, Reason: "away", At: noon}))
 	}
 }
 
@@ -226,7 +231,8 @@ func TestStoreThatFailsMeanwhile(t *testing.T) {
 		time.Sleep(2 * c.Every)
 		synctest.Wait()
 		assert.Len(t, seen(t, c), 40)
-		assert.Greater(t, s.log.last, int64(len(s.log.names)), "a name is never used again: what did not seem to arrive may still")
+		assert.Greater(t, s.log.last, int64(len(s.log.names)),
+			"a name is never used again: what did not seem to arrive may still")
 		require.NoError(t, s.Close(t.Context()))
 	})
 }
@@ -313,7 +319,8 @@ func TestLargeSegmentsAreReplaced(t *testing.T) {
 			for k := range noise {
 				noise[k] = ' ' + byte(random.IntN(94))
 			}
-			require.NoError(t, s.Journal.Fail(t.Context(), "d", journal.Problem{ID: strconv.Itoa(n), Status: journal.Deferred, Reason: string(noise), At: noon}))
+			require.NoError(t, s.Journal.Fail(t.Context(), "d",
+				journal.Problem{ID: strconv.Itoa(n), Status: journal.Deferred, Reason: string(noise), At: noon}))
 		}
 		require.NoError(t, s.Flush(t.Context()))
 		assert.LessOrEqual(t, s.log.since, max(s.log.whole, smallSegments))
@@ -337,7 +344,8 @@ func overtake(t *testing.T, c Config, s *State) {
 	}
 	number, err := strconv.ParseInt(last, 10, 64)
 	require.NoError(t, err)
-	bucket.Put(t, c.Objects, c.Bucket, fmt.Sprintf("%s%019d", c.under("lease"), number+1), `{"holder":"another","token":"t","ttl_ms":60000}`)
+	bucket.Put(t, c.Objects, c.Bucket, fmt.Sprintf("%s%019d", c.under("lease"), number+1),
+		`{"holder":"another","token":"t","ttl_ms":60000}`)
 }
 
 // A run that has lost its lease is told so, and writes nothing any more.
@@ -406,7 +414,7 @@ func TestStoreIsAwayAtTheEnd(t *testing.T) {
 	var store *StoreError
 	require.ErrorAs(t, err, &store)
 	require.ErrorIs(t, err, errDown)
-	assert.Contains(t, err.Error(), "the state could not be written to s3://bucket/nightly")
+	assert.Contains(t, err.Error(), "cannot write the state to s3://bucket/nightly")
 }
 
 func TestBreakerIsOpenAtTheEnd(t *testing.T) {
@@ -512,7 +520,8 @@ func packed(t *testing.T, text string) []byte {
 }
 
 func TestDamagedSegments(t *testing.T) {
-	good := `{"journal":1,"tables":{"problem":["destination","id"]}}` + "\n" + `["-problem","d","x"]` + "\n" + `{"end":1}` + "\n"
+	good := `{"journal":1,"tables":{"problem":["destination","id"]}}` + "\n" + `["-problem","d","x"]` +
+		"\n" + `{"end":1}` + "\n"
 	whole := packed(t, good)
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)-5] ^= 1 // the checksum
@@ -533,7 +542,8 @@ func TestDamagedSegments(t *testing.T) {
 			deferred(t, s, "a")
 			require.NoError(t, s.Close(t.Context()))
 			put := func(content []byte) {
-				bucket.Put(t, c.Objects, c.Bucket, c.under("journal")+"0000000999999999999-00000001.more.jsonl.gz", string(content))
+				bucket.Put(t, c.Objects, c.Bucket, c.under("journal")+"0000000999999999999-00000001.more.jsonl.gz",
+					string(content))
 			}
 			put(row.content)
 			for _, open := range []func(context.Context, Config) (*State, error){Open, Read} {
@@ -559,12 +569,19 @@ func BenchmarkOpenAndClose(b *testing.B) {
 	require.NoError(b, err)
 	breaker, err := resilience.New(b.Name(), resilience.Config{})
 	require.NoError(b, err)
-	c := Config{Objects: store, Guard: objectstore.Guard{Breaker: breaker}, Bucket: "bucket", Prefix: "p", CreateBucket: true}
+	c := Config{
+		Objects: store, Guard: objectstore.Guard{Breaker: breaker}, Bucket: "bucket",
+		Prefix: "p", CreateBucket: true,
+	}
 	s, err := Open(ctx, c)
 	require.NoError(b, err)
 	documents := make([]journal.Document, 100_000)
 	for i := range documents {
-		documents[i] = journal.Document{ID: fmt.Sprintf("docs/%06d.md", i), SHA: fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i), byte(i >> 8), byte(i >> 16)})), Policy: fmt.Sprintf("%064x", 1), At: noon}
+		documents[i] = journal.Document{
+			ID:     fmt.Sprintf("docs/%06d.md", i),
+			SHA:    fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i), byte(i >> 8), byte(i >> 16)})),
+			Policy: fmt.Sprintf("%064x", 1), At: noon,
+		}
 	}
 	require.NoError(b, s.Journal.Complete(ctx, "d", documents...))
 	require.NoError(b, s.Close(ctx))
