@@ -381,7 +381,7 @@ func TestRule27TaskLatch(t *testing.T) {
 }
 
 // Rule 27: a busy half-open slot latches too; other breakers and calls in
-// flight do not care.
+// flight are unaffected.
 func TestRule27BusySlotLatches(t *testing.T) {
 	r, other := newRig(t, resilience.Config{}), newRig(t, resilience.Config{})
 	r.Trip("drill")
@@ -413,7 +413,7 @@ func TestRule27DeniedLatches(t *testing.T) {
 	require.True(t, errors.As(first, &denied))
 }
 
-// Rule 27: of two refusals of one task that cross, both callers get the first.
+// Rule 27: if two refusals of one task race, both callers get the first.
 func TestRule27FirstRefusalOfTheTaskIsTheOneItKeeps(t *testing.T) {
 	var r *rig
 	var first error

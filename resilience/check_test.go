@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// checked asks Check, and wants that it changed nothing.
+// checked calls Check and requires that it changed nothing.
 func (r *rig) checked(ctx context.Context) error {
 	r.t.Helper()
 	before, moves := r.Snapshot(), r.seen.Moves()
@@ -85,8 +85,8 @@ func TestCheckOfAnOpenBreakerAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Check(ctx) }))
 }
 
-// Rule 20: a permit whose user panics is counted as that, and gives its slot
-// back.
+// Rule 20: a permit whose user panics is counted as a panic and returns its
+// slot.
 func TestRule20PanickedPermit(t *testing.T) {
 	r := newRig(t, resilience.Config{CallTimeout: time.Hour})
 	r.fail(4)
@@ -108,7 +108,7 @@ func TestRule20PanickedPermit(t *testing.T) {
 }
 
 // Rule 24: a clock that steps back past a deadline that has been reached
-// leaves it reached, for those who look and for those who call alike.
+// leaves it reached, for readers and callers alike.
 func TestRule24ClockThatStepsBackPastAReachedDeadline(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	late := r.allow()

@@ -123,8 +123,8 @@ func TestCallTimeoutEndsAHangingCall(t *testing.T) {
 	})
 }
 
-// Rule 31: an observer that is slow holds up the goroutine that made the
-// transition and nobody else.
+// Rule 31: a slow observer holds up the goroutine that made the transition
+// and no other.
 func TestSlowObserverHoldsUpNobodyElse(t *testing.T) {
 	bubble(t, resilience.Config{}, func(t *testing.T, b *resilience.Breaker) {
 		var order []uint64
@@ -195,8 +195,8 @@ type linOp struct {
 	client int
 }
 
-// linState is all that a breaker of FailMax 2 is, whose wait never ends, and
-// the generation that each client was admitted to last.
+// linState is a breaker of FailMax 2 whose wait never ends, and the generation
+// that each client was last admitted to.
 type linState struct {
 	view    linView
 	tickets [4]uint64

@@ -36,7 +36,7 @@ func TestRule25OpenErrorSaysWhatHappened(t *testing.T) {
 	assert.Same(t, err, open)
 }
 
-// Rule 25: the wait in the text is never shorter than it is.
+// Rule 25: the text never understates the wait.
 func TestRule25TextRoundsUp(t *testing.T) {
 	for _, row := range []struct {
 		left time.Duration
@@ -59,7 +59,7 @@ func TestRule25TextRoundsUp(t *testing.T) {
 	}
 }
 
-// Rule 26: what retriers ask of an error, and the AWS SDK's own retryer.
+// Rule 26: what retriers ask an error, and the AWS SDK's own retryer.
 func TestRule26NoRetrierTakesARefusalForTransient(t *testing.T) {
 	r := newRig(t, resilience.Config{StopOnDenied: true})
 	r.Trip("drill")

@@ -158,12 +158,12 @@ func ExampleWithTask() {
 	// true
 }
 
-// chatProvider is the shape in which an agent framework wants its model.
+// chatProvider is the interface that an agent framework wants of a model.
 type chatProvider interface {
 	Complete(ctx context.Context, prompt string) (string, error)
 }
 
-// outageError is how such a framework hears that retrying is of no use.
+// outageError tells such a framework that retrying is useless.
 type outageError struct {
 	Provider   string
 	RetryAfter time.Time

@@ -139,8 +139,8 @@ func TestFaultFiredOnceTransitionTwice(t *testing.T) {
 	assert.Equal(t, uint64(2), r.Snapshot().Stale)
 }
 
-// A forced-open breaker that had been stopped by a denied credential went on
-// answering with the denied error.
+// A forced-open breaker that had been stopped by a denied credential continued
+// to answer with the denied error.
 func TestFaultForceAfterAStopKeepsTheOldRefusal(t *testing.T) {
 	r := newRig(t, resilience.Config{StopOnDenied: true})
 	r.act("denied")

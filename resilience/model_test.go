@@ -17,8 +17,7 @@ import (
 )
 
 // model is the breaker as one would explain it: one call at a time, lists
-// instead of words, bits and rings, written from the rules and not from the
-// code.
+// instead of words, bits and rings, written from the rules, not from the code.
 type model struct {
 	cfg  resilience.Config
 	name string // of the state, as committed
@@ -175,7 +174,7 @@ func (m *model) endClosed(o resilience.Outcome, failed bool) {
 	}
 }
 
-// fails takes one counted failure and says whether it opened the breaker.
+// fails takes one counted failure and reports whether it opened the breaker.
 func (m *model) fails() bool {
 	m.streak++
 	m.calls = append(m.calls, modelCall{m.now, true})

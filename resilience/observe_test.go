@@ -85,7 +85,7 @@ func TestRule29ForceFromEveryState(t *testing.T) {
 	}
 }
 
-// Rule 30: one consistent picture, and the whole of it.
+// Rule 30: one consistent and complete picture.
 func TestRule30Snapshot(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	same := testutil.NewBreaker(t, "other", resilience.Config{FailMax: 5})
@@ -161,8 +161,8 @@ func TestRule31ObserverCallsTheBreakerBack(t *testing.T) {
 	assert.Equal(t, "closed>open open>closed closed>open", strings.Join(seen[:3], " "))
 }
 
-// Rule 31: one that panics, or ends its goroutine, wedges nothing and does not
-// keep the others from hearing.
+// Rule 31: an observer that panics, or ends its goroutine, wedges nothing and
+// does not keep the others from being told.
 func TestRule31ObserverPanicsOrLeaves(t *testing.T) {
 	for name, bad := range map[string]func(resilience.Transition){
 		"panic":  func(resilience.Transition) { panic("observer") },
@@ -228,7 +228,7 @@ level=WARN msg="circuit breaker refuses calls" upstream=milvus error="circuit br
 `, log.String())
 }
 
-// Rule 31: without a Logger the default of the moment is used.
+// Rule 31: without a Logger the current default is used.
 func TestRule31LogsToTheDefaultOfTheMoment(t *testing.T) {
 	b := testutil.NewBreaker(t, "milvus", resilience.Config{})
 	var log bytes.Buffer

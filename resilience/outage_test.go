@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-go/penstock/testutil"
 )
 
-// outage asks an upstream that is away for half an hour: 100 callers a minute,
-// of whom each tries up to three times. It counts the calls that reach it.
+// outage calls an upstream that is down for half an hour: 100 callers a minute,
+// each of whom tries up to three times. It counts the calls that reach it.
 func outage(guard func(b *resilience.Breaker, fn func(context.Context) error) error) (asked, reached int) {
 	clock := testutil.NewClock()
 	b := resilience.NewRegistry(resilience.Config{}).MustRegister("llm", resilience.Config{Clock: clock, Logger: quiet})

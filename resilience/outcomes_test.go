@@ -47,7 +47,7 @@ func TestRule13OutcomesAndTheDefaultClassifier(t *testing.T) {
 }
 
 // Rule 13: the same classifier rules in every state, and an operation's own
-// goes before the breaker's.
+// precedes the breaker's.
 func TestRule13ClassifierOfTheOperationRulesInEveryState(t *testing.T) {
 	notFound := errors.New("404")
 	r := newRig(t, resilience.Config{})
@@ -67,7 +67,7 @@ func TestRule13ClassifierOfTheOperationRulesInEveryState(t *testing.T) {
 	r.want(resilience.Closed)
 }
 
-// Rule 13: a verdict from nowhere counts as a failure.
+// Rule 13: an unknown outcome counts as a failure.
 func TestRule13UnknownOutcomeIsAFailure(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	r.allow().Settle(resilience.Verdict{Outcome: resilience.Outcome(99)})
@@ -193,8 +193,8 @@ func TestRule17HoldsSurviveGenerations(t *testing.T) {
 	assert.Equal(t, uint64(2), r.Snapshot().Stale)
 }
 
-// Rule 17: a hold learnt while closed is kept for the next opening, and one
-// learnt in half-open keeps further probes in.
+// Rule 17: a hold learned while closed is kept for the next opening, and one
+// learned in half-open keeps further probes in.
 func TestRule17HoldsReachForward(t *testing.T) {
 	r := newRig(t, resilience.Config{MaxThrottle: time.Hour})
 	r.allow().Settle(throttle(10 * time.Minute))
@@ -355,7 +355,7 @@ func TestRule20PanicsGoOnAndFreeTheSlot(t *testing.T) {
 	}
 }
 
-// Rule 20: a permit whose classifier panics is over all the same.
+// Rule 20: a permit whose classifier panics has ended all the same.
 func TestRule20PanickingClassifierOfAPermit(t *testing.T) {
 	r := newRig(t, resilience.Config{Classify: func(context.Context, error) resilience.Verdict { panic("classifier") }})
 	p := r.allow()
@@ -365,7 +365,7 @@ func TestRule20PanickingClassifierOfAPermit(t *testing.T) {
 	r.wantTotals("calls 1, panics 1")
 }
 
-// Rule 14 by example: what a door may call a success.
+// Rule 14 by example: errors that a door may call a success.
 func TestRule14AnswersThatProveTheUpstreamWorks(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	for _, status := range []int{

@@ -78,8 +78,7 @@ func TestFaultObserverThatNeverReturnsWedgesTheSlot(t *testing.T) {
 	}
 }
 
-// What came late from inside a probe that was over by then was counted as if
-// in time.
+// A late result from inside a probe that had ended was counted as if in time.
 func TestFaultLateNestedResultIsCounted(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	r.due()
@@ -92,7 +91,7 @@ func TestFaultLateNestedResultIsCounted(t *testing.T) {
 	r.wantTotals("calls 1, successes 1, stale 1, probes 1, opened 1")
 }
 
-// net/http gives the cause of a cancelled context in place of
+// net/http returns the cause of a cancelled context in place of
 // context.Canceled: a shared budget that ended opened a healthy breaker.
 func TestFaultCauseOfTheCallersCancellationCounts(t *testing.T) {
 	errBudget := errors.New("the run's budget is spent")
@@ -210,8 +209,8 @@ func TestFaultClockAtTheEndsOfTime(t *testing.T) {
 	}
 }
 
-// A designated probe whose lease had run out before it returned, for good, was
-// run again and again while its caller waited.
+// A designated probe that succeeded after its lease had run out was run again
+// and again while its caller waited.
 func TestFaultLateDesignatedProbeRunsAgain(t *testing.T) {
 	var r *rig
 	probes := 0
@@ -227,8 +226,8 @@ func TestFaultLateDesignatedProbeRunsAgain(t *testing.T) {
 	r.want(resilience.HalfOpen)
 }
 
-// Where observers took longer than the lease each time, a caller asked again
-// for ever.
+// If observers took longer than the lease each time, a caller asked again for
+// ever.
 func TestFaultSlowObserversKeepTheirCaller(t *testing.T) {
 	r := newRig(t, resilience.Config{ProbeTimeout: time.Second, ResetTimeout: time.Second})
 	told := 0
@@ -250,7 +249,7 @@ func (panicking) Enabled(context.Context, slog.Level) bool  { return true }
 func (panicking) Handle(context.Context, slog.Record) error { panic("a bug in the log") }
 
 // A logger that panicked over a transition, and again over its own panic, left
-// the dispatcher busy for ever: no observer heard of anything any more.
+// the dispatcher busy for ever: observers were no longer told.
 func TestFaultPanickingLoggerSilencesTheObservers(t *testing.T) {
 	r := newRig(t, resilience.Config{Logger: slog.New(panicking{})})
 	r.Trip("drill")

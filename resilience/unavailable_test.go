@@ -24,8 +24,8 @@ func (r *rig) unavailable(times int, wait time.Duration) {
 	}
 }
 
-// Rule 17: an upstream that serves nobody opens the breaker, until the later of
-// its hold and the reset timeout.
+// Rule 17: an unavailable upstream opens the breaker, until the later of its
+// hold and the reset timeout.
 func TestRule17UnavailableOpens(t *testing.T) {
 	for _, row := range []struct{ asked, wait time.Duration }{
 		{time.Second, time.Minute},
@@ -203,7 +203,7 @@ func TestSettledHearsNothingOfARefusalOrAPanic(t *testing.T) {
 	require.ErrorIs(t, err, resilience.ErrOpen)
 }
 
-// A Settled that panics takes nothing with it.
+// A Settled that panics leaves nothing behind.
 func TestSettledMayPanic(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	r.due()

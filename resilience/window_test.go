@@ -30,7 +30,7 @@ func TestRule21ThresholdIsExact(t *testing.T) {
 			r.fail(failures - 1)
 			require.Equal(t, resilience.Closed, r.State(), "%d of %d, before", failures, calls)
 			r.fail(1)
-			// Even where the rate is no whole number of parts per million, as 2/3.
+			// Even if the rate is not a whole number of parts per million, as 2/3.
 			require.Equal(t, resilience.Open, r.State(), "%d of %d", failures, calls)
 		}
 	}
@@ -104,8 +104,8 @@ func TestRule22TimeWindowOpens(t *testing.T) {
 	}
 }
 
-// Rule 22: a result whose time was read before the window slid on goes to its
-// own bucket, or to the oldest that lives.
+// Rule 22: a result whose time was read before the window slid goes to its own
+// bucket, or to the oldest live one.
 func TestRule22LateResultGoesToTheOldestBucket(t *testing.T) {
 	const s = time.Second
 	r := newRig(t, resilience.Config{Trip: trip.TimeWindow{Period: 10 * s, Buckets: 10}})

@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -41,9 +42,7 @@ func New(b *resilience.Breaker, limit int) (*Limiter, error) {
 		return nil, errors.New("inflight: the breaker is nil")
 	}
 	failMax := b.Config().FailMax
-	if limit == 0 {
-		limit = failMax
-	}
+	limit = cmp.Or(limit, failMax)
 	switch {
 	case limit < 0:
 		return nil, fmt.Errorf("inflight: limit of breaker %q is %d; it must not be negative", b.Name(), limit)
