@@ -6,9 +6,9 @@
 //	if a.Source != fallback.Live { … tell the reader how old a.Value is … }
 //
 // It answers only if the breaker refused the call or counted it towards opening
-// (resilience.Verdict.Failed). A caller's cancellation, a bad request, a 429 and
-// a denied call keep their own error. With neither a value nor a default the
-// caller gets the error.
+// (resilience.Verdict.Failed). A caller's cancellation, a bad request, a 429
+// and a denied call keep their own error. With neither a value nor a default
+// the caller gets the error.
 package fallback
 
 import (
@@ -146,8 +146,8 @@ func (s *Store[T]) CallOp(
 	return s.answer(b.Name(), key, err)
 }
 
-// refusedBy reports whether err is a refusal by b, and not one that the function
-// returned from another breaker.
+// refusedBy reports whether err is a refusal by b, and not one by another
+// breaker that the function returned.
 func refusedBy(b *resilience.Breaker, err error) bool {
 	var open *resilience.OpenError
 	var denied *resilience.DeniedError
