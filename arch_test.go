@@ -49,6 +49,7 @@ var arrows = []rule{
 		"the way of a call through a breaker, whatever the upstream, the tracer and the metrics are",
 	},
 
+	{"internal/door/doortest", []string{"resilience", "metrics", "testutil"}, "what the tests of all doors need"},
 	{
 		"llm",
 		[]string{"resilience", "metrics", "internal/door", "internal/trace"},
@@ -178,7 +179,8 @@ var only = []rule{
 	},
 	{"github.com/Shopify/toxiproxy", []string{"internal/upstreams/network"}, "it is for tests"},
 	{"testing", []string{
-		"internal/upstreams", "internal/bucket", "testutil", "objectstore/objectstoretest",
+		"internal/upstreams", "internal/bucket", "internal/door/doortest", "testutil",
+		"objectstore/objectstoretest",
 		"vectorstore/vectorstoretest",
 	}, "test helpers alone take a testing.TB"},
 	{

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/door/doortest"
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
@@ -82,7 +83,8 @@ func TestAnswersOfServersByOperation(t *testing.T) {
 		s.Script(llmtest.All(llmtest.Fault{Status: row.status, Header: row.header, Body: row.body}))
 		client := newClient(t, llm.Config{BaseURL: s.URL})
 		for i, name := range []string{"chat", "stream", "embeddings", "models"} {
-			guard, told := listening(newGuard(resilience.Config{OpenOnThrottle: true}))
+			guard := newGuard(resilience.Config{OpenOnThrottle: true})
+			told := doortest.Hear(&guard.Settled)
 			err := operations(guard, client)[i].do(t.Context())
 			t.Run(row.name+"/"+name, func(t *testing.T) {
 				require.Error(t, err)

@@ -2,7 +2,9 @@ package llm_test
 
 import (
 	"net/http"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,4 +51,18 @@ func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
 		}
 		assert.Equal(t, 5, s.Stats().Requests-before, call.name)
 	}
+}
+
+func TestThousandCallersWhileTheServerDies(t *testing.T) {
+	upstream := testutil.NewUpstream(t, llmtest.NewHandler(llmtest.Options{}))
+	client := newClient(t, llm.Config{BaseURL: upstream.URL() + "/v1"})
+	guard := newGuard(resilience.Config{ResetTimeout: 20 * time.Millisecond, ProbeTimeout: time.Minute})
+	calls, next := operations(guard, client), atomic.Int64{}
+	testutil.Crowd{
+		N: 1000, Breaker: guard.Breaker,
+		Call: func() error { return calls[next.Add(1)%4].do(t.Context()) },
+		Fail: func() { upstream.Always(testutil.Reset()) },
+		Heal: func(<-chan struct{}) { upstream.Recover() },
+		Seen: func() int { return upstream.Count("") },
+	}.WhileItFlaps(t, 5)
 }

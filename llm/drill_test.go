@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/door/doortest"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/resilience"
-	"github.com/penstock-go/penstock/testutil"
 )
 
 // The real server: llama.cpp with a model of 135 million parameters.
@@ -62,7 +62,7 @@ func TestRealServerRefusesWhatIsWrong(t *testing.T) {
 	assert.Equal(t, uint64(1), guard.Breaker.Snapshot().Ignored, "%v", err)
 }
 
-// An outage of the real server: it opens after five, refuses without asking, probes once a wait, and closes.
+// An outage of the real server.
 func TestRealServerOutage(t *testing.T) {
 	server := upstreams.StartLlama(t)
 	for _, row := range []struct {
@@ -73,31 +73,12 @@ func TestRealServerOutage(t *testing.T) {
 		{"hanging", server.Pause, server.Resume},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			clock := testutil.NewClock()
-			guard := newGuard(resilience.Config{Clock: clock})
-			seen := testutil.Record(t, guard.Breaker)
-			patient := func() *openai.Client { return newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server)}) }
-			hasty := newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server), Timeout: 300 * time.Millisecond})
-			call := func(client *openai.Client) error {
-				_, err := guard.CreateEmbeddings(t.Context(), client, openai.EmbeddingRequestStrings{Model: "any", Input: []string{"a"}})
-				return err
-			}
-			require.NoError(t, call(patient()))
+			d := doortest.NewDrill(t)
+			require.NoError(t, embedding(t, d.Breaker, newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server)}))())
 			row.down(t)
-			for i := range 5 {
-				err := call(hasty)
-				require.Error(t, err, "call %d", i+1)
-				require.NotErrorIs(t, err, resilience.ErrOpen, "call %d gets the real error", i+1)
-			}
-			require.ErrorIs(t, call(hasty), resilience.ErrOpen)
-			clock.Advance(guard.Breaker.Config().ResetTimeout)
-			require.NotErrorIs(t, call(hasty), resilience.ErrOpen, "the probe")
-			require.ErrorIs(t, call(hasty), resilience.ErrOpen)
+			d.Opens(embedding(t, d.Breaker, newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server), Timeout: 300 * time.Millisecond})), nil)
 			row.back(t)
-			require.ErrorIs(t, call(hasty), resilience.ErrOpen, "until the wait is over")
-			clock.Advance(guard.Breaker.Config().ResetTimeout)
-			require.NoError(t, call(patient()))
-			seen.Want("closed → open", "open → half_open", "half_open → open", "open → half_open", "half_open → closed")
+			d.Closes(embedding(t, d.Breaker, newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server)})), 0)
 		})
 	}
 }

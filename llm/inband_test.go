@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil/hostile"
 )
 
 // saying answers every request with body under status 200.
@@ -520,10 +521,8 @@ func TestLastLineThatIsCutOff(t *testing.T) {
 	for _, last := range []string{"data: [DONE]", "data: [DON", "data:[", "data: ", "dat", ""} {
 		for end, want := range map[string]resilience.Outcome{"stop": resilience.Success, "": resilience.Failure} {
 			for name, url := range map[string]string{
-				"ended": saying(t, eventStream, part(0, "a", end, "")+last),
-				"broken": rawServer(t, func(w io.Writer) {
-					_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+part(0, "a", end, "")+last)
-				}),
+				"ended":  saying(t, eventStream, part(0, "a", end, "")+last),
+				"broken": hostile.Serve(t, hostile.Text("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+part(0, "a", end, "")+last)),
 			} {
 				want := want
 				if name == "broken" && !strings.Contains(last, "[") {

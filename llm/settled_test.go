@@ -11,17 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/door/doortest"
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
-
-// listening makes a guard write down the verdicts that it is told.
-func listening(g llm.Guard) (llm.Guard, *[]resilience.Verdict) {
-	var told []resilience.Verdict
-	g.Settled = func(v resilience.Verdict) { told = append(told, v) }
-	return g, &told
-}
 
 func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
@@ -43,7 +37,8 @@ func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 	} {
 		s.Script(llmtest.All(row.fault))
 		for name, client := range clients {
-			guard, told := listening(newGuard(resilience.Config{OpenOnThrottle: true}))
+			guard := newGuard(resilience.Config{OpenOnThrottle: true})
+			told := doortest.Hear(&guard.Settled)
 			for i, call := range operations(guard, client) {
 				guard.Breaker.Reset()
 				*told = nil
@@ -59,7 +54,8 @@ func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 }
 
 func TestSettledHearsNothingOfRefusals(t *testing.T) {
-	guard, told := listening(newGuard(resilience.Config{}))
+	guard := newGuard(resilience.Config{})
+	told := doortest.Hear(&guard.Settled)
 	guard.Breaker.ForceOpen("maintenance")
 	for _, call := range operations(guard, newClient(t, llm.Config{})) {
 		require.ErrorIs(t, call.do(t.Context()), resilience.ErrOpen)
@@ -74,7 +70,8 @@ func (panicking) CreateChatCompletion(context.Context, openai.ChatCompletionRequ
 }
 
 func TestSettledHearsNothingOfPanics(t *testing.T) {
-	guard, told := listening(newGuard(resilience.Config{}))
+	guard := newGuard(resilience.Config{})
+	told := doortest.Hear(&guard.Settled)
 	assert.Panics(t, func() { _, _ = guard.CreateChatCompletion(t.Context(), panicking{}, ask("hello")) })
 	assert.Empty(t, *told)
 }
@@ -82,7 +79,8 @@ func TestSettledHearsNothingOfPanics(t *testing.T) {
 func TestSettledHearsOfAbandonedStreams(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
 	client := newClient(t, llm.Config{BaseURL: s.URL})
-	guard, told := listening(newGuard(resilience.Config{}))
+	guard := newGuard(resilience.Config{})
+	told := doortest.Hear(&guard.Settled)
 	stream, err := guard.CreateChatCompletionStream(t.Context(), client, ask("hello"))
 	require.NoError(t, err)
 	_, err = stream.Recv()

@@ -241,28 +241,17 @@ func (emptyStream) CreateChatCompletionStream(context.Context, openai.ChatComple
 	return &openai.ChatCompletionStream{}, nil
 }
 
-// outside runs fn in a goroutine of its own, which fn may end in any way.
-func outside(fn func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { _ = recover() }()
-		fn()
-	}()
-	<-done
-}
-
 func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": panicky.leave, "goexit": runtime.Goexit} {
 		guard, _ := openBreaker(t)
 		ctx := t.Context()
-		outside(func() { _, _ = guard.CreateChatCompletionStream(ctx, leaving{leave}, ask("x")) })
-		outside(func() { _, _ = guard.CreateChatCompletion(ctx, leaving{leave}, ask("x")) })
+		testutil.Isolate(func() { _, _ = guard.CreateChatCompletionStream(ctx, leaving{leave}, ask("x")) })
+		testutil.Isolate(func() { _, _ = guard.CreateChatCompletion(ctx, leaving{leave}, ask("x")) })
 		for range 2 {
 			stream, err := guard.CreateChatCompletionStream(ctx, emptyStream{}, ask("x"))
 			require.NoError(t, err)
-			outside(func() { _, _ = stream.Recv() })
-			outside(func() { _, _ = stream.RecvRaw() })
+			testutil.Isolate(func() { _, _ = stream.Recv() })
+			testutil.Isolate(func() { _, _ = stream.RecvRaw() })
 		}
 		s := guard.Breaker.Snapshot()
 		assert.Equal(t, [3]uint64{4, 0, 1}, [3]uint64{s.Panics, s.Ignored, s.Failures}, name)

@@ -1,8 +1,11 @@
 package objectstore_test
 
 import (
+	"io"
 	"net/http"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -53,4 +56,34 @@ func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
 		}
 		assert.Equal(t, int32(5), s.requests.Load(), name)
 	}
+}
+
+func TestThousandCallersWhileTheServerDies(t *testing.T) {
+	upstream := testutil.NewUpstream(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"no MD5"`)
+		_, _ = io.WriteString(w, "0123456789")
+	}))
+	client := newClient(t, objectstore.Config{Endpoint: upstream.URL()}, quietly)
+	defer idle(client)
+	g, b := breaker(t, resilience.Config{ResetTimeout: 20 * time.Millisecond, ProbeTimeout: time.Minute})
+	calls, next := []func(objectstore.Guard) error{
+		headBucket(t.Context(), client, "bucket"), getBody(t.Context(), client, "bucket", "key"),
+		func(g objectstore.Guard) error {
+			_, err := g.PutObject(t.Context(), client, put("key", "text"))
+			return err
+		},
+		func(g objectstore.Guard) error { // closed without a look
+			out, err := g.GetObject(t.Context(), client, get("key"))
+			if err == nil {
+				err = out.Body.Close()
+			}
+			return err
+		},
+	}, atomic.Int64{}
+	testutil.Crowd{
+		N: 1000, Breaker: b,
+		Call: func() error { return calls[next.Add(1)%4](g) },
+		Fail: func() { upstream.Always(testutil.Reset()) },
+		Heal: func(<-chan struct{}) { upstream.Recover() },
+	}.WhileItFlaps(t, 5)
 }

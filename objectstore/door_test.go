@@ -409,28 +409,17 @@ func (c leaving) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Opti
 func (c leaving) Read([]byte) (int, error) { c.leave(); return 0, nil }
 func (leaving) Close() error               { return nil }
 
-// outside runs fn in a goroutine of its own, which fn may end in any way.
-func outside(fn func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { _ = recover() }()
-		fn()
-	}()
-	<-done
-}
-
 func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": panics, "goexit": runtime.Goexit} {
 		g, b, _ := probing(t)
 		ctx := t.Context()
-		outside(func() { _, _ = g.HeadBucket(ctx, leaving{leave: leave}, &s3.HeadBucketInput{}) })
-		outside(func() {
+		testutil.Isolate(func() { _, _ = g.HeadBucket(ctx, leaving{leave: leave}, &s3.HeadBucketInput{}) })
+		testutil.Isolate(func() {
 			out, _ := g.GetObject(ctx, leaving{leave: leave}, get("key"))
 			defer out.Body.Close()
 			_, _ = out.Body.Read(nil)
 		})
-		outside(func() {
+		testutil.Isolate(func() {
 			_, _ = g.DownloadFile(ctx, leaving{leave: leave}, get("key"), filepath.Join(t.TempDir(), "file"))
 		})
 		s := b.Snapshot()

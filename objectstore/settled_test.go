@@ -11,16 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/door/doortest"
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/resilience"
 )
-
-// listening makes a guard write down the verdicts that it is told.
-func listening(g objectstore.Guard) (objectstore.Guard, *[]resilience.Verdict) {
-	var told []resilience.Verdict
-	g.Settled = func(v resilience.Verdict) { told = append(told, v) }
-	return g, &told
-}
 
 func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 	for _, row := range []struct {
@@ -34,7 +28,7 @@ func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 		{"throttled", says(429, "SlowDown", "Retry-After: 7"), resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second}},
 	} {
 		g, b := breaker(t, resilience.Config{FailMax: 100})
-		g, told := listening(g)
+		told := doortest.Hear(&g.Settled)
 		for name, op := range operations(t, g, plainClient(serve(t, row.answer).URL)) {
 			*told = nil
 			require.Error(t, op(t.Context()), name)
@@ -58,7 +52,7 @@ func TestSettledIsToldOfABodyAtItsEnd(t *testing.T) {
 		"closed early":    {func(b io.ReadCloser) { _ = b.Close() }, resilience.Ignored},
 	} {
 		g, _ := breaker(t, resilience.Config{})
-		g, told := listening(g)
+		told := doortest.Hear(&g.Settled)
 		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "0123456789") })
 		out, err := g.GetObject(t.Context(), plainClient(s.URL), get("key"))
 		require.NoError(t, err, name)
@@ -77,7 +71,7 @@ func (panicking) HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Op
 
 func TestSettledHearsNothingOfPanics(t *testing.T) {
 	g, _ := breaker(t, resilience.Config{})
-	g, told := listening(g)
+	told := doortest.Hear(&g.Settled)
 	assert.Panics(t, func() { _, _ = g.HeadObject(t.Context(), panicking{}, &s3.HeadObjectInput{}) })
 	assert.Empty(t, *told)
 }

@@ -3,6 +3,7 @@ package vectorstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -59,4 +60,22 @@ func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
 		}
 		assert.Equal(t, 5*(i+1), s.count("Query"))
 	}
+}
+
+func TestThousandCallersWhileTheServerDies(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	b := testutil.NewBreaker(t, "test", resilience.Config{ResetTimeout: 20 * time.Millisecond, ProbeTimeout: time.Minute})
+	heal := func() { s.reply("HasCollection", &milvuspb.BoolResponse{Status: ok(), Value: true}) }
+	heal()
+	testutil.Crowd{
+		N: 1000, Breaker: b,
+		Call: func() error {
+			_, err := vectorstore.Guard{Breaker: b}.HasCollection(t.Context(), c, "docs")
+			return err
+		},
+		Fail: func() { s.fail("HasCollection", status.Error(codes.Unavailable, "down")) },
+		Heal: func(<-chan struct{}) { heal() },
+		Seen: func() int { return s.count("HasCollection") },
+	}.WhileItFlaps(t, 10)
 }

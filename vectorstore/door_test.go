@@ -472,24 +472,13 @@ func (c leaving) QueryIterator(context.Context, *client.QueryIteratorOption) (*c
 	return &client.QueryIterator{}, nil
 }
 
-// outside runs fn in a goroutine of its own, which fn may end in any way.
-func outside(fn func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { _ = recover() }()
-		fn()
-	}()
-	<-done
-}
-
 func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
 	opt := client.NewQueryIteratorOption("docs").WithOutputFields("id")
 	for name, leave := range map[string]func(){"panic": func() { panic("a bug") }, "goexit": runtime.Goexit} {
 		g, b := guard(t)
 		ctx := t.Context()
-		outside(func() { _, _ = g.HasCollection(ctx, leaving{leave: leave}, "docs") })
-		outside(func() { _, _ = g.QueryIterator(ctx, leaving{leave: leave}, opt) })
+		testutil.Isolate(func() { _, _ = g.HasCollection(ctx, leaving{leave: leave}, "docs") })
+		testutil.Isolate(func() { _, _ = g.QueryIterator(ctx, leaving{leave: leave}, opt) })
 		it, err := g.QueryIterator(ctx, leaving{leave: func() {}}, opt)
 		require.NoError(t, err)
 		assert.Panics(t, func() { _, _ = it.Next(ctx) }, name)

@@ -3,167 +3,62 @@ package vectorstore_test
 import (
 	"net"
 	"net/http/httptest"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/penstock-go/penstock/internal/door/doortest"
 	"github.com/penstock-go/penstock/internal/upstreams"
+	"github.com/penstock-go/penstock/internal/upstreams/network"
 	"github.com/penstock-go/penstock/metrics"
-	"github.com/penstock-go/penstock/resilience"
-	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// drill is a client and a door to it whose breaker has a clock of the test's
-// and a gauge in a Prometheus registry.
-type drill struct {
-	t        *testing.T
-	c        client.Client
-	b        *resilience.Breaker
-	registry *resilience.Registry
-	door     vectorstore.Guard
-	clock    *testutil.FakeClock
+// outage is a drill of the door to a server.
+type outage struct {
+	*doortest.Drill
+	c client.Client
+	t *testing.T
 }
 
-func newDrill(t *testing.T, addr string) *drill {
+func newOutage(t *testing.T, addr string) outage {
 	t.Helper()
-	clock, registry := testutil.NewClock(), resilience.NewRegistry(resilience.Config{})
-	b := registry.MustRegister("drill", resilience.Config{Clock: clock})
-	d := &drill{
-		t: t, c: connect(t, vectorstore.Config{Address: addr, CallTimeout: time.Second}), b: b, registry: registry, clock: clock,
-		door: vectorstore.Guard{Breaker: b},
-	}
-	d.gauge(resilience.Closed)
-	return d
+	doortest.LeakFree(t)
+	return outage{doortest.NewDrill(t), connect(t, vectorstore.Config{Address: addr, CallTimeout: time.Second}), t}
 }
 
-// leakFree fails the test if goroutines are left when everything is closed. An
-// open connection has some of them, so it is a connection too that leaks here.
-func leakFree(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() {
-		goleak.VerifyNone(t, before,
-			// toxiproxy's own: a toxic that holds a chunk, or ended a stream that its source goes on filling
-			goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
-			goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
-			goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"))
-	})
-}
-
-// gauge holds circuit_breaker_state against a state.
-func (d *drill) gauge(want resilience.State) {
-	d.t.Helper()
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(metrics.NewCollector(d.registry))
-	families, err := reg.Gather()
-	require.NoError(d.t, err)
-	for _, f := range families {
-		if f.GetName() == "circuit_breaker_state" {
-			assert.InDelta(d.t, float64(want), f.GetMetric()[0].GetGauge().GetValue(), 0, "the gauge of a breaker that is %v", want)
-			return
-		}
-	}
-	d.t.Error("there is no gauge")
-}
-
-func (d *drill) call() error {
-	_, err := d.door.HasCollection(d.t.Context(), d.c, "docs")
+func (o outage) call() error {
+	_, err := vectorstore.Guard{Breaker: o.Breaker}.HasCollection(o.t.Context(), o.c, "docs")
 	return err
 }
 
-// opens makes five calls that fail by themselves and one that is refused. A
-// server that hangs is a deadline at first, and a connection given up later.
-func (d *drill) opens(want ...codes.Code) {
-	d.t.Helper()
-	for i := range 5 {
-		err := d.call()
-		require.NotErrorIs(d.t, err, resilience.ErrOpen, "call %d", i+1)
-		require.Contains(d.t, want, status.Code(err), "call %d: %v", i+1, err)
-	}
-	require.ErrorIs(d.t, d.call(), resilience.ErrOpen)
-	require.Equal(d.t, resilience.Open, d.b.State())
-	d.gauge(resilience.Open)
-	d.clock.Advance(time.Minute)
-	d.gauge(resilience.HalfOpen)
-	require.NotErrorIs(d.t, d.call(), resilience.ErrOpen, "the probe meets the outage")
-	require.ErrorIs(d.t, d.call(), resilience.ErrOpen)
-	d.gauge(resilience.Open)
+// opens wants one of the codes of each failure. A server that hangs is a
+// deadline at first, and a connection given up later.
+func (o outage) opens(want ...codes.Code) {
+	o.t.Helper()
+	o.Opens(o.call, func(err error) bool { return slices.Contains(want, status.Code(err)) })
 }
 
-// closes lets the probe through once the server is back. The connection may
-// need a moment longer than the server.
-func (d *drill) closes() {
-	d.t.Helper()
-	require.Eventually(d.t, func() bool {
-		d.clock.Advance(time.Minute)
-		d.gauge(resilience.HalfOpen)
-		return d.call() == nil
-	}, 30*time.Second, 100*time.Millisecond)
-	d.gauge(resilience.Closed)
-	require.NoError(d.t, d.call(), "after the outage")
+func (o outage) closes() {
+	o.t.Helper()
+	o.Closes(o.call, 30*time.Second)
 }
 
 func TestDrillKillAndRestart(t *testing.T) {
 	p := upstreams.StartMilvus(t)
-	leakFree(t)
-	d := newDrill(t, p.Addr)
+	d := newOutage(t, p.Addr)
 	require.NoError(t, d.call())
 	p.Kill(t)
 	d.opens(codes.Unavailable)
 	p.Start(t)
 	d.closes()
-}
-
-// network stands before Milvus. To change its faults it starts another proxy at
-// the same address: toxiproxy 2.5 can wait for ever when a toxic is taken off a
-// live connection.
-type network struct {
-	*testing.T
-	upstream string
-	proxy    *toxiproxy.Proxy
-}
-
-func newNetwork(t *testing.T, upstream string) *network {
-	t.Helper()
-	n := &network{T: t, upstream: upstream}
-	n.start("127.0.0.1:0", "")
-	t.Cleanup(func() { n.proxy.Stop() })
-	return n
-}
-
-func (n *network) start(listen, toxic string) {
-	n.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	n.proxy = toxiproxy.NewProxy(server, "milvus", listen, n.upstream)
-	if toxic != "" {
-		_, err := n.proxy.Toxics.AddToxicJson(strings.NewReader(toxic))
-		require.NoError(n, err)
-	}
-	require.NoError(n, n.proxy.Start())
-}
-
-// set replaces the faults; "" heals. Connections that are open are cut.
-func (n *network) set(toxic string) {
-	n.Helper()
-	n.proxy.Stop()
-	n.start(n.proxy.Listen, toxic)
-}
-
-// spoil adds a fault to the connections that are open, too.
-func (n *network) spoil(toxic string) {
-	n.Helper()
-	_, err := n.proxy.Toxics.AddToxicJson(strings.NewReader(toxic))
-	require.NoError(n, err)
 }
 
 func TestDrillNetwork(t *testing.T) {
@@ -175,18 +70,17 @@ func TestDrillNetwork(t *testing.T) {
 		"reset":                               `{"name":"t","type":"reset_peer","attributes":{"timeout":0}}`,
 		"cut in the middle of the connection": `{"name":"t","type":"limit_data","attributes":{"bytes":20}}`,
 	} {
-		for how, strike := range map[string]func(*network){
-			"open connection": func(n *network) { n.spoil(toxic) },
-			"new connections": func(n *network) { n.set(toxic) },
+		for how, strike := range map[string]func(*network.Network){
+			"open connection": func(n *network.Network) { n.Spoil(toxic) },
+			"new connections": func(n *network.Network) { n.Set(toxic) },
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				leakFree(t)
-				net := newNetwork(t, addr)
-				d := newDrill(t, net.proxy.Listen)
+				spoilt := network.New(t, addr)
+				d := newOutage(t, spoilt.Addr())
 				require.NoError(t, d.call())
-				strike(net)
+				strike(spoilt)
 				d.opens(codes.DeadlineExceeded, codes.Unavailable)
-				net.set("")
+				spoilt.Set("")
 				d.closes()
 			})
 		}
@@ -195,34 +89,31 @@ func TestDrillNetwork(t *testing.T) {
 
 func TestDrillHang(t *testing.T) {
 	p := upstreams.StartMilvus(t)
-	leakFree(t)
-	d := newDrill(t, p.Addr)
+	d := newOutage(t, p.Addr)
 	require.NoError(t, d.call())
 	p.Pause(t)
 	require.Eventually(t, func() bool { return d.call() != nil }, 10*time.Second, time.Millisecond, "the signal takes a moment")
-	d.b.Reset()
+	d.Breaker.Reset()
 	d.opens(codes.DeadlineExceeded, codes.Unavailable)
 	p.Resume(t)
 	d.closes()
 }
 
 func TestDrillConnectionRefusedNamesTheAddress(t *testing.T) {
-	leakFree(t)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := lis.Addr().String()
 	require.NoError(t, lis.Close())
-	d := newDrill(t, addr)
+	d := newOutage(t, addr)
 	err = d.call()
 	assert.ErrorContains(t, err, addr)
 	assert.ErrorContains(t, err, "refused")
-	d.b.Reset()
+	d.Breaker.Reset()
 	d.opens(codes.Unavailable)
 }
 
 func TestDrillReset(t *testing.T) {
-	leakFree(t)
-	d := newDrill(t, listen(t, func(c net.Conn) {
+	d := newOutage(t, listen(t, func(c net.Conn) {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		_ = c.Close()
 	}))
@@ -230,8 +121,7 @@ func TestDrillReset(t *testing.T) {
 }
 
 func TestDrillServerThatAcceptsAndSaysNothing(t *testing.T) {
-	leakFree(t)
-	newDrill(t, silent(t)).opens(codes.DeadlineExceeded, codes.Unavailable)
+	newOutage(t, silent(t)).opens(codes.DeadlineExceeded, codes.Unavailable)
 }
 
 // silent accepts connections and never answers.

@@ -3,11 +3,8 @@ package vectorstore_test
 import (
 	"context"
 	"errors"
-	"io"
 	"math"
-	"net"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,45 +19,29 @@ import (
 
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil"
+	"github.com/penstock-go/penstock/testutil/hostile"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // Servers that are no Milvus: each call fails, counts, and ends in time.
 func TestServersThatLie(t *testing.T) {
-	endless := func(c net.Conn) {
-		defer c.Close()
-		for {
-			if _, err := c.Write(make([]byte, 64<<10)); err != nil {
-				return
-			}
+	hostile.Each(t, map[string]hostile.Answer{
+		"a page":             hostile.Text("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 22\r\n\r\n<html>sign in!</html>\n"),
+		"a redirect":         hostile.Text("HTTP/1.1 302 Found\r\nLocation: http://elsewhere\r\n\r\n"),
+		"a greeting":         hostile.Text("SSH-2.0-OpenSSH_9.2\r\n"),
+		"nothing":            hostile.Text(""),
+		"half a frame":       hostile.Text("\x00\x00\x06\x04\x00"),
+		"frames without end": hostile.Endless("", "\x00"),
+		"a frame too large":  hostile.Text("\xff\xff\xff\x00\x00\x00\x00\x00\x01"),
+	}, func(t *testing.T, url string) {
+		c := connect(t, vectorstore.Config{Address: strings.TrimPrefix(url, "http://"), CallTimeout: time.Second})
+		g, b := guard(t)
+		for range 3 {
+			_, err := g.HasCollection(t.Context(), c, "docs")
+			assert.Contains(t, []codes.Code{codes.Unavailable, codes.DeadlineExceeded}, status.Code(err), "%v", err)
 		}
-	}
-	write := func(text string) func(net.Conn) {
-		return func(c net.Conn) {
-			_, _ = io.WriteString(c, text)
-			_ = c.Close()
-		}
-	}
-	for name, say := range map[string]func(net.Conn){
-		"a page":             write("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 22\r\n\r\n<html>sign in!</html>\n"),
-		"a redirect":         write("HTTP/1.1 302 Found\r\nLocation: http://elsewhere\r\n\r\n"),
-		"a greeting":         write("SSH-2.0-OpenSSH_9.2\r\n"),
-		"nothing":            write(""),
-		"half a frame":       write("\x00\x00\x06\x04\x00"),
-		"frames without end": endless,
-		"a frame too large":  write("\xff\xff\xff\x00\x00\x00\x00\x00\x01"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			leakFree(t)
-			c := connect(t, vectorstore.Config{Address: listen(t, func(c net.Conn) { go say(c) }), CallTimeout: time.Second})
-			g, b := guard(t)
-			for range 3 {
-				_, err := g.HasCollection(t.Context(), c, "docs")
-				assert.Contains(t, []codes.Code{codes.Unavailable, codes.DeadlineExceeded}, status.Code(err), "%v", err)
-			}
-			assert.EqualValues(t, 3, b.Snapshot().Failures)
-		})
-	}
+		assert.EqualValues(t, 3, b.Snapshot().Failures)
+	})
 }
 
 // Replies whose parts do not fit: no panic, and a failure of the server.
@@ -114,52 +95,6 @@ func TestRepliesThatLie(t *testing.T) {
 			assert.EqualValues(t, 1, b.Snapshot().Failures, name)
 		})
 	}
-}
-
-// A thousand callers on one client, while the server dies and comes back.
-func TestThousandCallersWhileTheServerDies(t *testing.T) {
-	s, addr := serve(t)
-	var broken atomic.Bool
-	s.on("HasCollection", func(context.Context, any) (any, error) {
-		if broken.Load() {
-			return nil, status.Error(codes.Unavailable, "down")
-		}
-		return &milvuspb.BoolResponse{Status: ok(), Value: true}, nil
-	})
-	c := connect(t, vectorstore.Config{Address: addr})
-	b := testutil.NewBreaker(t, "test", resilience.Config{ResetTimeout: 20 * time.Millisecond})
-	g := vectorstore.Guard{Breaker: b}
-	call := func() error {
-		_, err := g.HasCollection(t.Context(), c, "docs")
-		return err
-	}
-	var answered, failed, refused atomic.Int64
-	var callers sync.WaitGroup
-	for caller := range 1000 {
-		callers.Go(func() {
-			for turn := range 10 {
-				if caller == 0 {
-					broken.Store(turn%2 == 1)
-				}
-				switch err := call(); {
-				case err == nil:
-					answered.Add(1)
-				case errors.Is(err, resilience.ErrOpen):
-					refused.Add(1)
-				default:
-					failed.Add(1)
-				}
-			}
-		})
-	}
-	callers.Wait()
-	broken.Store(false)
-	require.Eventually(t, func() bool { return call() == nil }, 10*time.Second, 10*time.Millisecond)
-	n := b.Snapshot()
-	assert.Equal(t, n.Calls, n.Successes+n.Failures+n.Ignored+n.Throttled+n.Denied+n.Panics, "%+v", n)
-	assert.EqualValues(t, 10_000, answered.Load()+failed.Load()+refused.Load())
-	assert.LessOrEqual(t, s.count("HasCollection"), int(n.Calls+n.Stale))
-	assert.True(t, b.Ready())
 }
 
 // Batches that hold nothing or too much are the caller's, whatever the store.

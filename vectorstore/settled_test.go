@@ -12,16 +12,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/penstock-go/penstock/internal/door/doortest"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/vectorstore"
 )
-
-// listening makes a guard write down the verdicts that it is told.
-func listening(g vectorstore.Guard) (vectorstore.Guard, *[]resilience.Verdict) {
-	var told []resilience.Verdict
-	g.Settled = func(v resilience.Verdict) { told = append(told, v) }
-	return g, &told
-}
 
 func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 	s, addr := serve(t)
@@ -39,7 +34,7 @@ func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 	} {
 		row.script()
 		g, b := guard(t)
-		g, told := listening(g)
+		told := doortest.Hear(&g.Settled)
 		_, err := g.Query(t.Context(), c, "docs", nil, `id == "a"`, []string{"id"})
 		assert.Equal(t, []resilience.Verdict{{Outcome: row.want}}, *told)
 		b.Reset()
@@ -67,8 +62,8 @@ func idsOf(ids ...string) *milvuspb.QueryResults {
 
 func TestSettledHearsNothingOfPanics(t *testing.T) {
 	g, _ := guard(t)
-	g, told := listening(g)
+	told := doortest.Hear(&g.Settled)
 	ctx := t.Context()
-	outside(func() { _, _ = g.HasCollection(ctx, leaving{leave: func() { panic("a bug") }}, "docs") })
+	testutil.Isolate(func() { _, _ = g.HasCollection(ctx, leaving{leave: func() { panic("a bug") }}, "docs") })
 	assert.Empty(t, *told)
 }
