@@ -78,21 +78,23 @@ func (s *Store) On(before, after Hook) {
 // Heal forgets the hooks.
 func (s *Store) Heal() { s.On(nil, nil) }
 
-// around runs an operation between the hooks that hold at its begin and at its
-// end.
-func (s *Store) around(op string, key *string, run func() error) error {
+// between runs an operation between the hooks that hold at its begin and at its
+// end; done is told of what it gave.
+func between[T any](s *Store, op string, key *string, run func() (*T, error), done func(*T)) (*T, error) {
 	if before, _ := s.hooks(); before != nil {
 		if err := before(op, aws.ToString(key)); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := run(); err != nil {
-		return err
+	out, err := run()
+	if err != nil {
+		return nil, err
 	}
+	done(out)
 	if _, after := s.hooks(); after != nil {
-		return after(op, aws.ToString(key))
+		err = after(op, aws.ToString(key))
 	}
-	return nil
+	return out, err
 }
 
 func (s *Store) hooks() (before, after Hook) {
@@ -104,52 +106,38 @@ func (s *Store) hooks() (before, after Hook) {
 // PutObject is filestore's, between the hooks of "put".
 func (s *Store) PutObject(
 	ctx context.Context, in *s3.PutObjectInput, o ...options,
-) (out *s3.PutObjectOutput, err error) {
-	err = s.around("put", in.Key, func() error {
-		if out, err = s.Store.PutObject(ctx, in, o...); err == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.made[*in.Key] = time.Now()
-		}
-		return err
+) (*s3.PutObjectOutput, error) {
+	put := func() (*s3.PutObjectOutput, error) { return s.Store.PutObject(ctx, in, o...) }
+	return between(s, "put", in.Key, put, func(*s3.PutObjectOutput) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.made[*in.Key] = time.Now()
 	})
-	return out, err
 }
 
 // GetObject is filestore's, between the hooks of "get".
 func (s *Store) GetObject(
 	ctx context.Context, in *s3.GetObjectInput, o ...options,
-) (out *s3.GetObjectOutput, err error) {
-	err = s.around("get", in.Key, func() error {
-		out, err = s.Store.GetObject(ctx, in, o...)
-		return err
-	})
-	return out, err
+) (*s3.GetObjectOutput, error) {
+	get := func() (*s3.GetObjectOutput, error) { return s.Store.GetObject(ctx, in, o...) }
+	return between(s, "get", in.Key, get, func(*s3.GetObjectOutput) {})
 }
 
 // DeleteObjects is filestore's, between the hooks of "delete".
 func (s *Store) DeleteObjects(
 	ctx context.Context, in *s3.DeleteObjectsInput, o ...options,
-) (out *s3.DeleteObjectsOutput, err error) {
-	err = s.around("delete", nil, func() error {
-		out, err = s.Store.DeleteObjects(ctx, in, o...)
-		return err
-	})
-	return out, err
+) (*s3.DeleteObjectsOutput, error) {
+	remove := func() (*s3.DeleteObjectsOutput, error) { return s.Store.DeleteObjects(ctx, in, o...) }
+	return between(s, "delete", nil, remove, func(*s3.DeleteObjectsOutput) {})
 }
 
 // ListObjectsV2 is filestore's, between the hooks of "list". What it lists was
 // made at the times that the test's clock showed.
 func (s *Store) ListObjectsV2(
 	ctx context.Context, in *s3.ListObjectsV2Input, o ...options,
-) (out *s3.ListObjectsV2Output, err error) {
-	err = s.around("list", in.Prefix, func() error {
-		if out, err = s.Store.ListObjectsV2(ctx, in, o...); err == nil {
-			s.age(out)
-		}
-		return err
-	})
-	return out, err
+) (*s3.ListObjectsV2Output, error) {
+	list := func() (*s3.ListObjectsV2Output, error) { return s.Store.ListObjectsV2(ctx, in, o...) }
+	return between(s, "list", in.Prefix, list, s.age)
 }
 
 func (s *Store) age(page *s3.ListObjectsV2Output) {
@@ -176,7 +164,8 @@ func Put(t testing.TB, store objectstore.Writer, bucket, key, text string) {
 // Keys lists the keys of a bucket that begin with prefix, at most a page of them.
 func Keys(t testing.TB, store objectstore.Reader, bucket, prefix string) (keys []string) {
 	t.Helper()
-	page, err := store.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucket), Prefix: aws.String(prefix)})
+	in := &s3.ListObjectsV2Input{Bucket: aws.String(bucket), Prefix: aws.String(prefix)}
+	page, err := store.ListObjectsV2(t.Context(), in)
 	if err != nil {
 		t.Fatalf("s3://%s/%s: %v", bucket, prefix, err)
 	}

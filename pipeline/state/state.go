@@ -65,12 +65,9 @@ const DefaultEvery = 5 * time.Second
 // releaseLimit bounds the release of the lease; if it fails, the lease expires.
 const releaseLimit = 3 * time.Second
 
-// ObjectStore is the part of an object store that a state needs. *s3.Client and
-// the embedded filestore implement it.
-type ObjectStore interface {
-	objectstore.Reader
-	objectstore.Writer
-}
+// ObjectStore is the part of an object store that a state and its lease need.
+// *s3.Client and the embedded filestore implement it.
+type ObjectStore = lease.ObjectStore
 
 // Config says where a state is. Objects, Bucket and Prefix are required.
 type Config struct {

@@ -15,12 +15,9 @@ import (
 
 // get reads at most so many bytes of an answer, on a connection of its own.
 func get(ctx context.Context, url string, most int64) (string, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 1 << 16}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("a body"))
-	if err != nil {
-		return "", err
-	}
-	resp, err := client.Do(req)
+	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 1 << 16}
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("a body"))
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return "", err
 	}
