@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -34,6 +35,7 @@ type Service struct {
 	breaker *resilience.Breaker
 	misfit  func(error) bool
 	settled func(resilience.Verdict) // the user's; nil for none
+	limiter *inflight.Limiter        // nil where calls are not limited
 }
 
 // Objects is the object store behind a guard.
@@ -80,6 +82,21 @@ func StatusOf(err error) int {
 	return 0
 }
 
+// Limited is the service with at most limit calls in flight, and never more
+// than its breaker still tolerates failures. See [inflight.New] for the error.
+func (s Service) Limited(limit int) (*Service, error) {
+	limiter, err := inflight.New(s.breaker, limit)
+	s.limiter = limiter
+	return &s, err
+}
+
+// Close refuses the calls that have not begun, with cause.
+func (s *Service) Close(cause error) {
+	if s.limiter != nil {
+		s.limiter.Close(cause)
+	}
+}
+
 // Breaker is the breaker that guards the service.
 func (s *Service) Breaker() *resilience.Breaker { return s.breaker }
 
@@ -92,6 +109,14 @@ func (s *Service) Call(ctx context.Context, operation string, fn func(told func(
 	told := []func(resilience.Verdict){func(v resilience.Verdict) { verdict = v }}
 	if s.settled != nil {
 		told = append(told, s.settled)
+	}
+	if s.limiter != nil {
+		slot, err := s.limiter.Enter(ctx, operation)
+		if err != nil {
+			return err
+		}
+		defer slot.Leave()
+		told = append(told, slot.Settled)
 	}
 	err := fn(func(v resilience.Verdict) {
 		for _, tell := range told {

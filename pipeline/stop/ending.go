@@ -16,11 +16,20 @@ type Ending struct {
 
 	mu   sync.Mutex
 	stop *Error
+	then []func()
 }
 
 // NewEnding makes the ending of a run that calls its upstreams with ctx.
 func NewEnding(ctx context.Context) *Ending {
 	return &Ending{ctx: ctx, done: make(chan struct{})}
+}
+
+// Then has fn called when the run ends, before With returns. fn must not call
+// the Ending.
+func (e *Ending) Then(fn func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.then = append(e.then, fn)
 }
 
 // With ends the run. Of several reasons the most severe stays.
@@ -29,6 +38,9 @@ func (e *Ending) With(stop *Error) {
 	defer e.mu.Unlock()
 	if e.stop == nil {
 		close(e.done)
+		for _, fn := range e.then {
+			fn()
+		}
 	}
 	if e.stop == nil || severity[stop.Kind] > severity[e.stop.Kind] {
 		e.stop = stop

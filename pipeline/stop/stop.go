@@ -140,15 +140,16 @@ func Of(err error) *Error {
 	case call.Verdict.Outcome == resilience.Denied:
 		return &Error{Kind: Denied, Upstream: call.Upstream, Err: err}
 	case call.Verdict.Outcome == resilience.Throttled:
-		return call.later(err)
+		return call.Later(err)
 	case call.Misfit:
 		return &Error{Kind: Configuration, Upstream: call.Upstream, Err: err}
 	}
 	return nil
 }
 
-// later defers until the upstream said, or until its breaker would probe.
-func (e *CallError) later(err error) *Error {
+// Later defers until the upstream said, or until its breaker would probe. err
+// is the error that becomes the stop's, e itself or one that wraps it.
+func (e *CallError) Later(err error) *Error {
 	after := e.Verdict.RetryAfter
 	if after <= 0 {
 		after = e.Reset
@@ -164,7 +165,7 @@ func Before(err error) *Error {
 		return stop
 	}
 	if call, ok := errors.AsType[*CallError](err); ok && call.failed() {
-		return call.later(err)
+		return call.Later(err)
 	}
 	return nil
 }

@@ -1,0 +1,193 @@
+package stop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+var errServer = errors.New("server says no")
+
+// call is the error of a call with a verdict.
+func call(outcome resilience.Outcome, after time.Duration) *stop.CallError {
+	return &stop.CallError{
+		Upstream: "llm", Reset: time.Minute, Err: errServer,
+		Verdict: resilience.Verdict{Outcome: outcome, RetryAfter: after},
+	}
+}
+
+func refused(t *testing.T) error {
+	t.Helper()
+	b, err := resilience.New("crm", resilience.Config{ResetTimeout: 90 * time.Second})
+	require.NoError(t, err)
+	b.Trip("test")
+	return b.Do(t.Context(), func(context.Context) error { return nil })
+}
+
+// Each verdict has one meaning, wherever the error is looked at.
+func TestWhatAnErrorStops(t *testing.T) {
+	misfit := call(resilience.Ignored, 0)
+	misfit.Misfit = true
+	deadline := call(resilience.Ignored, 0)
+	deadline.Err = context.DeadlineExceeded
+	known := &stop.Error{Kind: stop.Fault, Err: io.ErrShortWrite}
+	for name, row := range map[string]struct {
+		err          error
+		kind, before stop.Kind     // empty for none
+		after        time.Duration // until RetryAt; 0 for no time
+	}{
+		"success that failed here": {call(resilience.Success, 0), "", "", 0},
+		"failure":                  {call(resilience.Failure, 0), "", stop.Deferred, time.Minute},
+		"ignored":                  {call(resilience.Ignored, 0), "", "", 0},
+		"deadline of the caller":   {deadline, "", stop.Deferred, time.Minute},
+		"throttled":                {call(resilience.Throttled, 7*time.Second), stop.Deferred, stop.Deferred, 7 * time.Second},
+		"throttled without a time": {call(resilience.Throttled, 0), stop.Deferred, stop.Deferred, time.Minute},
+		"denied":                   {call(resilience.Denied, 0), stop.Denied, stop.Denied, 0},
+		"misfit":                   {misfit, stop.Configuration, stop.Configuration, 0},
+		"no call":                  {errServer, "", "", 0},
+		"a stop already":           {known, stop.Fault, stop.Fault, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // whose clock begins at a whole second
+				wrapped := fmt.Errorf("reading a.txt: %w", row.err)
+				check := func(want stop.Kind, got *stop.Error) {
+					if want == "" {
+						assert.Nil(t, got)
+						return
+					}
+					require.NotNil(t, got)
+					assert.Equal(t, want, got.Kind)
+					require.ErrorIs(t, got, row.err)
+					if row.after == 0 {
+						assert.Zero(t, got.RetryAt)
+						return
+					}
+					assert.Equal(t, row.after, time.Until(got.RetryAt))
+					assert.Equal(t, "llm", got.Upstream)
+				}
+				check(row.kind, stop.Of(wrapped))
+				check(row.before, stop.Before(wrapped))
+				if row.before == "" {
+					assert.Equal(t, wrapped, stop.OrError(wrapped))
+				}
+			})
+		})
+	}
+}
+
+func TestARefusalStopsUntilTheProbe(t *testing.T) {
+	err := refused(t)
+	var open *resilience.OpenError
+	require.ErrorAs(t, err, &open)
+	got := stop.Of(fmt.Errorf("embedding: %w", err))
+	require.NotNil(t, got)
+	assert.Equal(t, stop.Deferred, got.Kind)
+	assert.Equal(t, "crm", got.Upstream)
+	assert.False(t, got.RetryAt.Before(open.RetryAt()), "never before the probe")
+	assert.Less(t, got.RetryAt.Sub(open.RetryAt()), time.Second)
+}
+
+func TestLaterRoundsUpToAWholeSecond(t *testing.T) {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	for nanos, want := range map[int]int{0: 5, 1: 6, 999_999_999: 6} {
+		got := stop.Later("s3", at.Add(time.Duration(nanos)), errServer)
+		assert.Equal(t, time.Date(2030, 1, 2, 2, 4, want, 0, time.UTC), got.RetryAt)
+		assert.EqualError(t, got, fmt.Sprintf("stopped by s3: server says no; run again after 2030-01-02T02:04:0%dZ", want))
+	}
+	assert.Zero(t, stop.Later("s3", time.Time{}, errServer).RetryAt)
+}
+
+func TestVerdictOf(t *testing.T) {
+	assert.Equal(t, resilience.Success, stop.OutcomeOf(nil))
+	assert.Equal(t, resilience.Ignored, stop.OutcomeOf(errServer))
+	assert.Equal(t, resilience.Failure, stop.OutcomeOf(fmt.Errorf("x: %w", call(resilience.Failure, 0))))
+	assert.Equal(t, time.Second, stop.RetryAfter(call(resilience.Throttled, time.Second)))
+	assert.Zero(t, stop.RetryAfter(call(resilience.Failure, time.Second)), "only throttling is waited out")
+}
+
+// What the error of a call means for a document, and whether it ends the run.
+func TestBlame(t *testing.T) {
+	failure := &stop.Failure{Stage: "parse", Kind: "malformed", Err: errServer}
+	for name, row := range map[string]struct {
+		err      error
+		deferred bool
+		kind     string
+		ends     stop.Kind // empty for not
+	}{
+		"failure":          {call(resilience.Failure, 0), true, "upstream failed", ""},
+		"refusal":          {call(resilience.Ignored, 0), false, "refused by upstream", ""},
+		"throttled":        {call(resilience.Throttled, 0), true, "deferred", stop.Deferred},
+		"denied":           {call(resilience.Denied, 0), true, "denied", stop.Denied},
+		"open breaker":     {refused(t), true, "deferred", stop.Deferred},
+		"end of the run":   {stop.ErrEnded, true, "stopped", ""},
+		"known beforehand": {failure, false, "malformed", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			end := stop.NewEnding(t.Context())
+			f := stop.AsFailure("other", end.Blame("embed", row.err))
+			assert.Equal(t, row.deferred, f.Deferred)
+			assert.Equal(t, row.kind, f.Kind)
+			assert.Equal(t, !row.deferred, stop.IsRefusal(f))
+			require.ErrorIs(t, f, errors.Unwrap(f))
+			assert.Equal(t, row.ends != "", end.Over())
+			if row.ends != "" {
+				assert.Equal(t, row.ends, end.Reason().Kind)
+			}
+		})
+	}
+	assert.NoError(t, stop.NewEnding(t.Context()).Blame("embed", nil))
+}
+
+// Before the first use of an upstream nothing has been paid for, so any error
+// ends the run.
+func TestBlameBefore(t *testing.T) {
+	for outcome, want := range map[resilience.Outcome]stop.Kind{
+		resilience.Failure: stop.Deferred, resilience.Throttled: stop.Deferred, resilience.Denied: stop.Denied,
+		resilience.Ignored: stop.Configuration, resilience.Success: stop.Configuration,
+	} {
+		end := stop.NewEnding(t.Context())
+		require.Error(t, end.BlameBefore(call(outcome, 0)))
+		require.NotNil(t, end.Reason(), outcome)
+		assert.Equal(t, want, end.Reason().Kind, outcome)
+		assert.Equal(t, "llm", end.Reason().Upstream)
+	}
+	assert.NoError(t, stop.NewEnding(t.Context()).BlameBefore(nil))
+}
+
+func TestAnEndedRunBlamesNobody(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	end := stop.NewEnding(ctx)
+	cancel()
+	f := stop.AsFailure("", end.Blame("store", call(resilience.Failure, 0)))
+	assert.Equal(t, "stopped", f.Kind)
+	assert.True(t, f.Deferred)
+	assert.False(t, end.Over())
+}
+
+func TestEndingKeepsTheMostSevereReason(t *testing.T) {
+	end := stop.NewEnding(t.Context())
+	closed := 0
+	end.Then(func() { closed++ })
+	assert.False(t, end.Over())
+	assert.Nil(t, end.Reason())
+	var all sync.WaitGroup
+	for _, kind := range []stop.Kind{stop.Deferred, stop.Configuration, stop.Interrupted, stop.Denied, stop.Fault} {
+		all.Go(func() { end.With(&stop.Error{Kind: kind, Err: errServer}) })
+	}
+	all.Wait()
+	<-end.Done()
+	assert.Equal(t, stop.Interrupted, end.Reason().Kind)
+	assert.Equal(t, 1, closed, "once")
+	require.ErrorIs(t, end.Fault(io.ErrShortWrite), stop.ErrEnded)
+}
