@@ -92,17 +92,24 @@ var arrows = []rule{
 	{"pipeline/journal", nil, "the journal is a cache of what was done and does nothing itself"},
 	{
 		"pipeline/lease",
-		[]string{"objectstore", "resilience"},
+		[]string{"pipeline/service", "pipeline/stop", "objectstore", "resilience"},
 		"a lease is objects in a bucket, which is reached through its door",
 	},
 	{
 		"pipeline/state",
-		[]string{"pipeline/journal", "pipeline/lease", "objectstore", "resilience"},
+		[]string{
+			"pipeline/service",
+			"pipeline/stop",
+			"pipeline/journal",
+			"pipeline/lease",
+			"objectstore",
+			"resilience",
+		},
 		"it carries a journal to a bucket and back, under a lease",
 	},
 	{
 		"pipeline/source",
-		[]string{"objectstore", "resilience"},
+		[]string{"pipeline/service", "pipeline/stop", "objectstore", "resilience"},
 		"sources are folders, addresses and buckets; a bucket is reached through its door",
 	},
 	{"pipeline/stop", []string{"resilience"}, "how work ends is a leaf: every stage returns it"},
@@ -420,5 +427,28 @@ func TestNestedModulesAreListed(t *testing.T) {
 		up := strings.Repeat("../", strings.Count(folder, "/")+1)
 		assert.Contains(t, string(text), "module "+module+folder+"\n")
 		assert.Contains(t, string(text), "replace "+strings.TrimSuffix(module, "/")+" => "+up+"\n", folder)
+	}
+}
+
+// The verdict on a call comes from its door, which tells it (Guard.Settled,
+// Op.Settled). No error is classified a second time.
+func TestOnlyDoorsClassify(t *testing.T) {
+	doors := []string{"resilience", "llm", "objectstore", "vectorstore", "internal/door"}
+	for _, f := range files(t) {
+		if f.test || f.nested || slices.ContainsFunc(doors, func(door string) bool { return under(f.dir, door) }) {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if call, ok := n.(*ast.SelectorExpr); ok {
+				assert.NotEqual(
+					t,
+					"Classify",
+					call.Sel.Name,
+					"%s classifies an error; read its verdict (pipeline/stop)",
+					f.path,
+				)
+			}
+			return true
+		})
 	}
 }

@@ -4,51 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-
-	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // deleteDocuments is how many documents are deleted with one read.
 const deleteDocuments = 100
 
 // Delete removes documents by id: their chunks, their originals and what the
-// journal says of them. An id that is nowhere is reported as NotFound.
+// journal says about them. An id that is unknown everywhere is reported as
+// NotFound.
 //
 // The journal forgets a document first and the commit mark goes before the other
 // rows, so that a deletion that is killed leaves a document that counts as
-// incomplete, never one that counts as complete and is not. Deleting again ends
-// it. The errors are those of [Pipeline.Run].
+// incomplete, never one that counts as complete and is not. Deleting again
+// finishes it. The errors are those of [Pipeline.Run].
 func (p *Pipeline) Delete(ctx context.Context, ids ...string) (Summary, error) {
-	if err := p.checkRun(); err != nil {
+	if err := p.config.checkRun(); err != nil {
 		return Summary{}, err
 	}
-	r := newRun(ctx, p)
 	start := time.Now()
-	r.reporting(func() { r.deleteAll(ids) })
+	r, err := newRun(ctx, p.config, p.chunker)
+	if err != nil {
+		return Summary{}, err
+	}
+	r.reporting(func() { (&deleter{r}).all(ids) })
 	return r.finish(start)
 }
 
-func (r *run) deleteAll(ids []string) {
+// deleter is one Delete.
+type deleter struct{ *run }
+
+func (r *deleter) all(ids []string) {
 	found, err := r.check.collection()
 	for batch := range slices.Chunk(ids, deleteDocuments) {
 		documents := make([]*document, len(batch))
 		for i, id := range batch {
 			documents[i] = newDocument(id, "")
-			documents[i].unlisted = true // a failure is told, not kept to be ingested again
+			documents[i].unlisted = true // a failure is reported, not kept to be ingested again
 			documents[i].stage = "delete"
 		}
 		failAll(documents, err)
-		if err == nil && !r.end.over() {
-			r.deleteBatch(documents, found != nil)
+		if err == nil && !r.end.Over() {
+			r.batch(documents, found != nil)
 		}
 		for _, d := range documents {
 			r.settleDeleted(d)
@@ -56,20 +58,20 @@ func (r *run) deleteAll(ids []string) {
 	}
 }
 
-func (r *run) settleDeleted(d *document) {
+func (r *deleter) settleDeleted(d *document) {
 	switch err := d.failure(); {
 	case err != nil:
 		r.settle(d, err)
 	case d.found:
-		r.settled <- d.report(Deleted)
-	case r.end.over():
-		r.settle(d, errStopped)
+		r.done(d, Deleted)
+	case r.end.Over():
+		r.settle(d, stop.ErrEnded)
 	default:
-		r.settled <- d.report(NotFound)
+		r.done(d, NotFound)
 	}
 }
 
-func (r *run) deleteBatch(documents []*document, stored bool) {
+func (r *deleter) batch(documents []*document, stored bool) {
 	defer r.timed("delete")()
 	if err := r.forget(documents); err != nil {
 		failAll(documents, err)
@@ -82,36 +84,40 @@ func (r *run) deleteBatch(documents []*document, stored bool) {
 		}
 	}
 	for _, d := range documents {
-		if err := r.deleteOriginals(d); err != nil {
-			d.fail(err)
+		if d.failure() != nil {
+			continue
 		}
+		found, err := r.objects.deleteOriginals(d.id)
+		d.found = d.found || found
+		d.fail(err)
 	}
 }
 
 // forget drops documents from the journal and notes which of them were there.
-func (r *run) forget(documents []*document) error {
+func (r *deleter) forget(documents []*document) error {
 	ids := make([]string, len(documents))
 	for i, d := range documents {
 		ids[i] = d.id
 		_, done, err := r.Journal.Document(r.ctx, r.Destination, d.id)
 		if err != nil {
-			return r.journalFault(err)
+			return r.end.Fault(err)
 		}
 		_, failed, err := r.Journal.Problem(r.ctx, r.Destination, d.id)
 		if err != nil {
-			return r.journalFault(err)
+			return r.end.Fault(err)
 		}
 		d.found = done || failed
 	}
-	if err := r.Journal.Forget(context.WithoutCancel(r.ctx), r.Destination, ids...); err != nil {
-		return r.journalFault(err)
+	if err := r.Journal.Forget(r.lasting(), r.Destination, ids...); err != nil {
+		return r.end.Fault(err)
 	}
 	return nil
 }
 
-func (r *run) deleteRows(documents []*document) error {
+func (r *deleter) deleteRows(documents []*document) error {
 	var marks, others []staleRow
-	err := r.readRows(documents, []string{rows.Field.ID, rows.Field.Doc, rows.Field.Chunks}, func(d *document, row rows.Row) {
+	fields := []string{rows.Field.ID, rows.Field.Doc, rows.Field.Chunks}
+	err := r.vectors.rowsOf(documents, fields, func(d *document, row rows.Row) {
 		d.found = true
 		if row.IsMark() {
 			marks = append(marks, staleRow{doc: d, id: row.ID})
@@ -122,52 +128,9 @@ func (r *run) deleteRows(documents []*document) error {
 	if err != nil {
 		return err
 	}
-	r.removeStale(marks)
-	r.removeStale(slices.DeleteFunc(others, func(s staleRow) bool { return s.doc.failure() != nil }))
+	r.vectors.removeStale(marks)
+	r.vectors.removeStale(slices.DeleteFunc(others, func(s staleRow) bool { return s.doc.failure() != nil }))
 	return nil
-}
-
-// deleteOriginals removes every version of a document's content.
-func (r *run) deleteOriginals(d *document) error {
-	if d.failure() != nil {
-		return nil
-	}
-	in := &s3.ListObjectsV2Input{Bucket: aws.String(r.Bucket), Prefix: aws.String(r.originalKey(d.id, ""))}
-	for {
-		var listing *s3.ListObjectsV2Output
-		err := r.objects.do(r.ctx, "list_objects_v2", func() (err error) {
-			listing, err = r.ObjectGuard.ListObjectsV2(r.ctx, r.Objects, in)
-			return err
-		})
-		if objectstore.StatusCode(err) == http.StatusNotFound {
-			return nil // there is no bucket, so there is no original
-		}
-		if err == nil && len(listing.Contents) > 0 {
-			d.found = true
-			err = r.deleteObjects(listing.Contents)
-		}
-		if err != nil || !aws.ToBool(listing.IsTruncated) {
-			return r.blame(upstreamS3, "delete", err)
-		}
-		in.ContinuationToken = listing.NextContinuationToken
-	}
-}
-
-func (r *run) deleteObjects(list []types.Object) error {
-	ids := make([]types.ObjectIdentifier, len(list))
-	for i, object := range list {
-		ids[i].Key = object.Key
-	}
-	return r.objects.do(r.ctx, "delete_objects", func() error {
-		answer, err := r.ObjectGuard.DeleteObjects(r.ctx, r.Objects, &s3.DeleteObjectsInput{
-			Bucket: aws.String(r.Bucket), Delete: &types.Delete{Objects: ids, Quiet: aws.Bool(true)},
-		})
-		if err == nil && len(answer.Errors) > 0 {
-			one := answer.Errors[0]
-			err = fmt.Errorf("%d originals could not be deleted, %s for one: %s", len(answer.Errors), aws.ToString(one.Key), aws.ToString(one.Message))
-		}
-		return err
-	})
 }
 
 // PruneError says why nothing was pruned.
@@ -183,9 +146,9 @@ func (e *PruneError) Unwrap() error { return e.Err }
 // through. It refuses with a [*PruneError], and deletes nothing, when a place
 // could not be listed whole, when a place that had documents has none now (it
 // may not be mounted), and when more than limit documents are gone; a negative
-// limit is none. Other errors are those of Delete.
+// limit is no limit. Other errors are those of Delete.
 func (p *Pipeline) Prune(ctx context.Context, census *source.Census, limit int) (Summary, error) {
-	if err := p.checkRun(); err != nil {
+	if err := p.config.checkRun(); err != nil {
 		return Summary{}, err
 	}
 	if census.Errors > 0 {
@@ -196,22 +159,24 @@ func (p *Pipeline) Prune(ctx context.Context, census *source.Census, limit int) 
 	case err != nil:
 		return Summary{}, err
 	case limit >= 0 && len(gone) > limit:
-		return Summary{}, &PruneError{fmt.Errorf("%d documents are gone, %s for one, and the limit is %d; raise --prune-limit if that is right", len(gone), gone[0], limit)}
+		return Summary{}, &PruneError{fmt.Errorf(
+			"%d documents are gone, for example %s, and the limit is %d; raise --prune-limit if this is intended", len(gone), gone[0], limit)}
 	case len(gone) == 0:
-		return Summary{Destination: p.Destination}, nil
+		return Summary{Destination: p.config.Destination}, nil
 	}
 	return p.Delete(ctx, gone...)
 }
 
 // gone lists the documents that are no longer there.
 func (p *Pipeline) gone(ctx context.Context, census *source.Census) (gone []string, err error) {
-	for d, err := range p.Journal.Documents(ctx, p.Destination, "") {
+	for d, err := range p.config.Journal.Documents(ctx, p.config.Destination, "") {
 		if err != nil {
 			return nil, err
 		}
 		missing, empty := census.Gone(d.ID, d.Location)
 		if empty != "" {
-			return nil, &PruneError{fmt.Errorf("%s has no documents now; is it mounted? 'ingest delete' removes documents by name", empty)}
+			return nil, &PruneError{fmt.Errorf(
+				"%s has no documents any more; is it mounted? To delete documents by name, use 'ingest delete'", empty)}
 		}
 		if missing {
 			gone = append(gone, d.ID)

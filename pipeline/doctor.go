@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 	"fmt"
+
+	"github.com/penstock-go/penstock/pipeline/service"
 )
 
 // Finding is what Doctor says of one upstream.
@@ -10,7 +12,7 @@ type Finding struct {
 	Upstream string `json:"upstream"`
 	OK       bool   `json:"ok"`
 	Detail   string `json:"detail"`         // what was found, or what is wrong
-	Hint     string `json:"hint,omitempty"` // how to mend it
+	Hint     string `json:"hint,omitempty"` // how to fix it
 	// Stop is the end that a run would come to here; nil when OK.
 	Stop *StopError `json:"-"`
 }
@@ -19,54 +21,65 @@ type Finding struct {
 // The chat model is asked only where there is enrichment.
 func (p *Pipeline) Doctor(ctx context.Context) []Finding {
 	findings := []Finding{
-		p.examine(ctx, upstreamS3, func(c *check) (string, error) {
-			there, err := c.hasBucket()
-			if err == nil && !there && p.CreateBucket {
-				return fmt.Sprintf("bucket %q will be made by the first run", p.Bucket), nil
-			}
-			if err == nil && !there {
-				err = c.noBucket()
-			}
-			return fmt.Sprintf("bucket %q is there", p.Bucket), err
-		}),
-		p.examine(ctx, upstreamMilvus, func(c *check) (string, error) {
-			found, err := c.collection()
-			if err != nil || found == nil {
-				return fmt.Sprintf("collection %q will be made by the first run", p.Collection), err
-			}
-			return fmt.Sprintf("collection %q is there", p.Collection), c.sameModel(found)
-		}),
-		p.examine(ctx, upstreamLLM, func(c *check) (string, error) {
-			dims, err := c.model()
-			return fmt.Sprintf("model %q answers with %d dimensions", p.Model, dims), err
+		p.examine(ctx, service.ObjectStore, (*run).examineObjects),
+		p.examine(ctx, service.VectorStore, (*run).examineVectors),
+		p.examine(ctx, service.Model, func(r *run) (string, error) {
+			dims, err := r.check.model()
+			return fmt.Sprintf("model %q answers with %d dimensions", r.Model, dims), err
 		}),
 	}
-	if !p.Enrich.on() {
+	if !p.config.Enrich.on() {
 		return findings
 	}
-	return append(findings, p.examine(ctx, upstreamLLM, func(c *check) (string, error) {
-		return fmt.Sprintf("chat model %q answers", p.Enrich.Model), c.run.enrich.chat.ready()
+	return append(findings, p.examine(ctx, service.Model, func(r *run) (string, error) {
+		return fmt.Sprintf("chat model %q answers", r.Enrich.Model), r.enrich.Check(r.ctx)
 	}))
 }
 
-func (p *Pipeline) examine(ctx context.Context, up upstream, look func(*check) (string, error)) Finding {
-	r := newRun(ctx, p)
-	defer r.cancel(errStopped)
-	detail, err := look(r.check)
+func (r *run) examineObjects() (string, error) {
+	there, err := r.check.hasBucket()
+	if err == nil && !there && r.CreateBucket {
+		return fmt.Sprintf("bucket %q will be created by the first run", r.Bucket), nil
+	}
+	if err == nil && !there {
+		err = r.check.noBucket()
+	}
+	return fmt.Sprintf("bucket %q exists", r.Bucket), err
+}
+
+func (r *run) examineVectors() (string, error) {
+	found, err := r.check.collection()
+	if err != nil || found == nil {
+		return fmt.Sprintf("collection %q will be created by the first run", r.Collection), err
+	}
+	return fmt.Sprintf("collection %q exists", r.Collection), r.check.sameModel(found)
+}
+
+func (p *Pipeline) examine(ctx context.Context, upstream string, look func(*run) (string, error)) Finding {
+	r, err := newRun(ctx, p.config, p.chunker)
+	if err != nil {
+		return finding(upstream, &StopError{Kind: StopConfiguration, Err: err})
+	}
+	defer r.close()
+	detail, err := look(r)
 	if err == nil {
-		return Finding{Upstream: up.name, OK: true, Detail: detail}
+		return Finding{Upstream: upstream, OK: true, Detail: detail}
 	}
-	stop := r.end.reason()
-	if stop == nil {
-		stop = &StopError{Kind: StopFault, Upstream: up.name, Err: err}
+	ended := r.end.Reason()
+	if ended == nil {
+		ended = &StopError{Kind: StopFault, Upstream: upstream, Err: err}
 	}
-	return Finding{Upstream: up.name, Detail: stop.Err.Error(), Hint: hints[stop.Kind], Stop: stop}
+	return finding(upstream, ended)
+}
+
+func finding(upstream string, ended *StopError) Finding {
+	return Finding{Upstream: upstream, Detail: ended.Err.Error(), Hint: hints[ended.Kind], Stop: ended}
 }
 
 var hints = map[StopKind]string{
-	StopDeferred:      "check that it runs and that its address is right; if it does, wait",
+	StopDeferred:      "check that it is running and that its address is right; otherwise wait and run again",
 	StopDenied:        "check the credentials and the quota",
-	StopConfiguration: "change the configuration as it says",
+	StopConfiguration: "change the configuration accordingly",
 	StopInterrupted:   "run it again and wait for the answer",
-	StopFault:         "report it",
+	StopFault:         "report a bug",
 }

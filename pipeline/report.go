@@ -1,11 +1,9 @@
 package pipeline
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // Result says how a document came out of a run.
@@ -76,14 +74,6 @@ type Summary struct {
 	Breakers map[string]string `json:"breakers"`
 }
 
-// Stop says why a run ended early.
-type Stop struct {
-	Kind     StopKind   `json:"kind"`
-	Upstream string     `json:"upstream,omitempty"`
-	Reason   string     `json:"reason"`
-	RetryAt  *time.Time `json:"retry_at,omitempty"`
-}
-
 // add counts one document.
 func (s *Summary) add(d Document) {
 	s.Documents++
@@ -117,91 +107,20 @@ func (s *Summary) add(d Document) {
 	}
 }
 
-// StopKind says whether to run again.
-type StopKind string
+// StopError ends a run early, see [stop.Error].
+type StopError = stop.Error
 
-// The kinds of stops.
+// StopKind says whether to run again, see [stop.Kind].
+type StopKind = stop.Kind
+
+// The kinds of stops, see package pipeline/stop.
 const (
-	// StopDeferred: an upstream is away or asks for patience; run again later.
-	StopDeferred StopKind = "deferred"
-	// StopDenied: an upstream refuses the credentials, or the quota is spent;
-	// running again does not help until that is mended.
-	StopDenied StopKind = "denied"
-	// StopConfiguration: bucket, model and collection do not fit together;
-	// running again does not help until that is mended.
-	StopConfiguration StopKind = "configuration"
-	// StopInterrupted: the run's context ended.
-	StopInterrupted StopKind = "interrupted"
-	// StopFault: something here failed, a full disk for one.
-	StopFault StopKind = "fault"
+	StopDeferred      = stop.Deferred
+	StopDenied        = stop.Denied
+	StopConfiguration = stop.Configuration
+	StopInterrupted   = stop.Interrupted
+	StopFault         = stop.Fault
 )
 
-// StopError ends a run early. What was done is saved; run again at RetryAt, or
-// once what it says is mended.
-type StopError struct {
-	Kind     StopKind
-	Upstream string    // "llm", "milvus" or "s3"; empty where none is to blame
-	RetryAt  time.Time // zero where time does not help
-	Err      error
-}
-
-func (e *StopError) Error() string {
-	var advice string
-	switch e.Kind {
-	case StopDeferred:
-		advice = "; run again"
-		if !e.RetryAt.IsZero() {
-			advice += " after " + e.RetryAt.UTC().Format(time.RFC3339)
-		}
-	case StopDenied:
-		advice = "; check the credentials and the quota, then run again"
-	case StopConfiguration, StopInterrupted, StopFault:
-	}
-	if e.Upstream == "" {
-		return fmt.Sprintf("stopped: %v%s", e.Err, advice)
-	}
-	return fmt.Sprintf("stopped by %s: %v%s", e.Upstream, e.Err, advice)
-}
-
-// Unwrap gives the cause: *resilience.OpenError when a breaker was open, else
-// the upstream's own error.
-func (e *StopError) Unwrap() error { return e.Err }
-
-// stop is the error as it stands in a Summary.
-func (e *StopError) stop() *Stop {
-	s := &Stop{Kind: e.Kind, Upstream: e.Upstream, Reason: e.Err.Error()}
-	if !e.RetryAt.IsZero() {
-		at := e.RetryAt.UTC().Truncate(time.Second)
-		s.RetryAt = &at
-	}
-	return s
-}
-
-// failure ends one document.
-type failure struct {
-	status      journal.Status
-	stage, kind string
-	err         error
-}
-
-func (f *failure) Error() string { return f.stage + ": " + f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
-
-func deadLetter(stage, kind string, err error) error {
-	return &failure{status: journal.DeadLetter, stage: stage, kind: kind, err: err}
-}
-
-func deferral(stage, kind string, err error) error {
-	return &failure{status: journal.Deferred, stage: stage, kind: kind, err: err}
-}
-
-// errStopped is what a step gets that comes after the end of the run.
-var errStopped = errors.New("the run ended before this document was done")
-
-// asFailure gives any error that ends a document the shape of a failure.
-func asFailure(stage string, err error) *failure {
-	if f, ok := errors.AsType[*failure](err); ok {
-		return f
-	}
-	return &failure{status: journal.Deferred, stage: stage, kind: "stopped", err: err}
-}
+// Stop says in a Summary why a run ended early, see [stop.Report].
+type Stop = stop.Report

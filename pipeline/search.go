@@ -12,7 +12,11 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 
+	"github.com/penstock-go/penstock/pipeline/embed"
 	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -57,9 +61,9 @@ type Hit struct {
 var hitFields = []string{rows.Field.ID, rows.Field.Source, rows.Field.Heading, rows.Field.Text, rows.Field.Meta}
 
 // Search finds the chunks that answer a question best. The collection must hold
-// vectors of the pipeline's model; a [*StopError] of kind StopConfiguration
-// says that it does not, or is not there, and one of the other kinds that an
-// upstream is away or refuses. Other errors are those of the doors.
+// vectors of the pipeline's model. The error is a [*StopError] where the
+// collection does not exist or does not fit (StopConfiguration), or an upstream
+// is unavailable, asks for patience or refuses; others are those of the doors.
 func (p *Pipeline) Search(ctx context.Context, question string, options SearchOptions) ([]Hit, error) {
 	if strings.TrimSpace(question) == "" {
 		return nil, errors.New("search: the question is empty")
@@ -68,98 +72,131 @@ func (p *Pipeline) Search(ctx context.Context, question string, options SearchOp
 	if limit < 1 {
 		return nil, fmt.Errorf("search: a limit of %d finds nothing", options.Limit)
 	}
+	hits, err := p.search(ctx, question, options.Where)
+	if err != nil {
+		return nil, stop.OrError(err)
+	}
+	return hits[:min(limit, len(hits))], nil
+}
+
+func (p *Pipeline) search(ctx context.Context, question, where string) ([]Hit, error) {
 	if err := p.checkRecord(ctx); err != nil {
 		return nil, err
 	}
 	vector, err := p.embedQuestion(ctx, question)
 	if err != nil {
-		return nil, stopOrError(ctx, upstreamLLM, err)
+		return nil, err
 	}
-	byVector, err := p.searchVector(ctx, vector, options.Where)
-	if err != nil {
-		return nil, stopOrError(ctx, upstreamMilvus, err)
+	byVector, err := p.searchVector(ctx, vector, where)
+	texts, ok := p.config.Vectors.(vectorstore.TextSearcher)
+	if err != nil || !ok {
+		return byVector, err
 	}
-	texts, ok := p.Vectors.(vectorstore.TextSearcher)
-	if !ok {
-		return byVector[:min(limit, len(byVector))], nil
-	}
-	byText, err := p.searchText(ctx, texts, question, options.Where)
-	if err != nil {
-		return nil, stopOrError(ctx, upstreamMilvus, err)
-	}
-	fused := fuse(byVector, byText)
-	return fused[:min(limit, len(fused))], nil
+	byText, err := p.searchText(ctx, texts, question, where)
+	return fuse(byVector, byText), err
 }
 
-// CollectionRecord reads what a collection says of itself: the model whose
+// CollectionRecord reads what a collection says about itself: the model whose
 // vectors it holds. The error is a [*StopError] of kind StopConfiguration where
-// there is no such collection, or none of this kind.
+// there is no such collection, or one that was not made by a pipeline.
 func CollectionRecord(ctx context.Context, guard vectorstore.Guard, store vectorstore.Store, collection string) (rows.Record, error) {
+	record, err := readRecord(ctx, guard, store, collection)
+	return record, stop.OrError(err)
+}
+
+func readRecord(ctx context.Context, guard vectorstore.Guard, store vectorstore.Store, collection string) (record rows.Record, err error) {
 	misfit := func(err error) error {
-		return &StopError{Kind: StopConfiguration, Upstream: upstreamMilvus.name, Err: fmt.Errorf("collection %q: %w", collection, err)}
+		return &StopError{Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf("collection %q: %w", collection, err)}
 	}
-	there, err := guard.HasCollection(ctx, store, collection)
+	there := false
+	err = callVectors(ctx, guard, "has_collection", func(guard vectorstore.Guard) (err error) {
+		there, err = guard.HasCollection(ctx, store, collection)
+		return err
+	})
 	if err != nil {
-		return rows.Record{}, stopOrError(ctx, upstreamMilvus, err)
+		return record, err
 	}
 	if !there {
-		return rows.Record{}, misfit(errors.New("there is none; ingest something first, or name another with --collection"))
+		return record, misfit(errors.New("not found; ingest something first, or set --collection"))
 	}
-	found, err := guard.DescribeCollection(ctx, store, collection)
+	var found *entity.Collection
+	err = callVectors(ctx, guard, "describe_collection", func(guard vectorstore.Guard) (err error) {
+		found, err = guard.DescribeCollection(ctx, store, collection)
+		return err
+	})
 	if err != nil {
-		return rows.Record{}, stopOrError(ctx, upstreamMilvus, err)
+		return record, err
 	}
 	record, ok := rows.ReadRecord(found.Schema.Description)
 	if !ok {
-		return rows.Record{}, misfit(errors.New("it was not made by penstock (its description holds no record)"))
+		return record, misfit(errors.New("it was not made by penstock (its description holds no record)"))
 	}
 	return record, nil
 }
 
+// callVectors is a call of the vector store that belongs to no run.
+func callVectors(ctx context.Context, guard vectorstore.Guard, operation string, fn func(vectorstore.Guard) error) error {
+	return service.Vectors(guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
+		guard.Settled = told
+		return fn(guard)
+	})
+}
+
 func (p *Pipeline) checkRecord(ctx context.Context) error {
-	record, err := CollectionRecord(ctx, p.VectorGuard, p.Vectors, p.Collection)
+	record, err := readRecord(ctx, p.config.VectorGuard, p.config.Vectors, p.config.Collection)
 	if err != nil {
 		return err
 	}
-	if record.Model != p.Model {
-		return &StopError{Kind: StopConfiguration, Upstream: upstreamMilvus.name, Err: fmt.Errorf(
-			"collection %q holds vectors of model %q; a question embedded by %q finds nothing in it", p.Collection, record.Model, p.Model)}
+	if record.Model != p.config.Model {
+		return &StopError{Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf(
+			"collection %q holds vectors of model %q; a question embedded with %q would find nothing in it",
+			p.config.Collection, record.Model, p.config.Model)}
 	}
 	return nil
 }
 
-func (p *Pipeline) embedQuestion(ctx context.Context, question string) ([]float32, error) {
-	response, err := p.LLMGuard.CreateEmbeddings(ctx, p.Embeddings, p.embeddingRequest(question))
-	if err != nil {
-		return nil, err
-	}
-	return response.Data[0].Embedding, nil
+func (p *Pipeline) embedQuestion(ctx context.Context, question string) (vector []float32, err error) {
+	guard := p.config.LLMGuard
+	err = service.Models(guard).Call(ctx, "create_embeddings", func(told func(resilience.Verdict)) error {
+		guard.Settled = told
+		response, err := guard.CreateEmbeddings(ctx, p.config.Embeddings, embed.Request(p.config.Model, p.config.Dimensions, question))
+		if err == nil {
+			vector = response.Data[0].Embedding
+		}
+		return err
+	})
+	return vector, err
 }
 
-func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where string) ([]Hit, error) {
+func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where string) (hits []Hit, err error) {
 	param, err := entity.NewIndexAUTOINDEXSearchParam(1)
 	if err != nil {
 		return nil, err
 	}
-	results, err := p.VectorGuard.Search(ctx, p.Vectors, p.Collection, nil, where, hitFields,
-		[]entity.Vector{entity.FloatVector(vector)}, rows.Field.Vector, entity.COSINE, candidates, param,
-		client.WithSearchQueryConsistencyLevel(entity.ClStrong))
-	if err != nil {
-		return nil, err
-	}
-	hits, err := readHits(results)
+	err = callVectors(ctx, p.config.VectorGuard, "search", func(guard vectorstore.Guard) error {
+		results, err := guard.Search(ctx, p.config.Vectors, p.config.Collection, nil, where, hitFields,
+			[]entity.Vector{entity.FloatVector(vector)}, rows.Field.Vector, entity.COSINE, candidates, param,
+			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		if err == nil {
+			hits, err = readHits(results)
+		}
+		return err
+	})
 	for i := range hits {
 		hits[i].Similarity = hits[i].Score
 	}
 	return hits, err
 }
 
-func (p *Pipeline) searchText(ctx context.Context, store vectorstore.TextSearcher, question, where string) ([]Hit, error) {
-	results, err := p.VectorGuard.SearchText(ctx, store, p.Collection, where, hitFields, question, candidates)
-	if err != nil {
-		return nil, err
-	}
-	return readHits(results)
+func (p *Pipeline) searchText(ctx context.Context, store vectorstore.TextSearcher, question, where string) (hits []Hit, err error) {
+	err = callVectors(ctx, p.config.VectorGuard, "search_text", func(guard vectorstore.Guard) error {
+		results, err := guard.SearchText(ctx, store, p.config.Collection, where, hitFields, question, candidates)
+		if err == nil {
+			hits, err = readHits(results)
+		}
+		return err
+	})
+	return hits, err
 }
 
 // readHits turns the answer to one query into hits, best first.

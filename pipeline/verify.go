@@ -80,15 +80,18 @@ func (v *Verification) add(f Fault) {
 // document that the journal does not know is noted there, so that a lost journal
 // comes back. The errors are those of [Pipeline.Run].
 func (p *Pipeline) Verify(ctx context.Context, repair bool, report func(Fault)) (Verification, error) {
-	if err := p.checkRun(); err != nil {
+	if err := p.config.checkRun(); err != nil {
 		return Verification{}, err
 	}
-	r := newRun(ctx, p)
-	defer r.cancel(errStopped)
-	v := &verifier{run: r, repair: repair, report: report, result: Verification{Destination: p.Destination}}
-	err := v.all()
-	if stop := r.end.reason(); stop != nil {
-		return v.result, stop
+	r, err := newRun(ctx, p.config, p.chunker)
+	if err != nil {
+		return Verification{}, err
+	}
+	defer r.close()
+	v := &verifier{run: r, repair: repair, report: report, result: Verification{Destination: p.config.Destination}}
+	err = v.all()
+	if ended := r.end.Reason(); ended != nil {
+		return v.result, ended
 	}
 	return v.result, err
 }
@@ -171,13 +174,11 @@ func (s state) split(sha, policy string, chunks int) (missing int, stale []strin
 	return missing, stale
 }
 
-var stateFields = []string{
-	rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Policy,
-}
+var stateFields = []string{rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Policy}
 
 // read gives the rows of documents by the hash of their id.
 func (v *verifier) read(hashes []string) (map[string][]rows.Row, error) {
-	list, err := v.query(vectorstore.In(rows.Field.Doc, hashes), stateFields)
+	list, err := v.vectors.query(vectorstore.In(rows.Field.Doc, hashes), stateFields)
 	byDoc := map[string][]rows.Row{}
 	for _, row := range list {
 		byDoc[row.Doc] = append(byDoc[row.Doc], row)
@@ -218,7 +219,7 @@ func (v *verifier) document(d journal.Document, missing int, stale []string) err
 	if len(stale) == 0 {
 		return nil
 	}
-	return v.fault(Fault{ID: d.ID, Kind: FaultStale, Rows: len(stale)}, func() error { return v.deleteByKeys(stale) })
+	return v.fault(Fault{ID: d.ID, Kind: FaultStale, Rows: len(stale)}, func() error { return v.vectors.deleteRows(stale) })
 }
 
 // requeue has a document ingested again by the next retry.
@@ -229,7 +230,7 @@ func (v *verifier) requeue(d journal.Document, missing int) error {
 	}
 	return v.Journal.Fail(ctx, v.Destination, journal.Problem{
 		ID: d.ID, SHA: d.SHA, Policy: d.Policy, Status: journal.Deferred, Stage: "verify", Kind: FaultMissing,
-		Reason: fmt.Sprintf("the vector store lacks %d of its %d chunks", missing, d.Chunks), At: time.Now(), Location: d.Location,
+		Reason: fmt.Sprintf("%d of its %d chunks are missing from the vector store", missing, d.Chunks), At: time.Now(), Location: d.Location,
 	})
 }
 
@@ -327,7 +328,7 @@ func (v *verifier) stranger(id string, s state) error {
 	for i, row := range s.rows {
 		ids[i] = row.ID
 	}
-	return v.fault(Fault{ID: id, Kind: FaultOrphaned, Rows: len(ids)}, func() error { return v.deleteByKeys(ids) })
+	return v.fault(Fault{ID: id, Kind: FaultOrphaned, Rows: len(ids)}, func() error { return v.vectors.deleteRows(ids) })
 }
 
 // scanPage is how many rows are read at a time when all are.
@@ -338,7 +339,7 @@ const scanPage = 10_000
 func (v *verifier) scan() iter.Seq2[rows.Row, error] {
 	return func(yield func(rows.Row, error) bool) {
 		pages := v.pages
-		if store, ok := v.Vectors.(vectorstore.Server); ok {
+		if store, ok := v.Config.Vectors.(vectorstore.Server); ok {
 			pages = func(take func(client.ResultSet) bool) error { return v.iterate(store, take) }
 		}
 		more := true
@@ -356,7 +357,7 @@ func (v *verifier) scan() iter.Seq2[rows.Row, error] {
 			return true
 		})
 		if err != nil && more {
-			yield(rows.Row{}, v.blame(upstreamMilvus, "verify", err))
+			yield(rows.Row{}, v.end.Blame("verify", err))
 		}
 	}
 }
@@ -366,8 +367,8 @@ var scanFields = []string{rows.Field.ID, rows.Field.Doc, rows.Field.Source}
 func (v *verifier) pages(take func(client.ResultSet) bool) error {
 	for offset := int64(0); ; offset += scanPage {
 		var answer client.ResultSet
-		err := v.vectors.do(v.ctx, "query", func() (err error) {
-			answer, err = v.VectorGuard.Query(v.ctx, v.Vectors, v.Collection, nil, "", scanFields,
+		err := v.vectors.call("query", func(guard vectorstore.Guard) (err error) {
+			answer, err = guard.Query(v.ctx, v.Config.Vectors, v.Collection, nil, "", scanFields,
 				client.WithLimit(scanPage), client.WithOffset(offset))
 			return err
 		})
@@ -378,8 +379,8 @@ func (v *verifier) pages(take func(client.ResultSet) bool) error {
 }
 
 func (v *verifier) iterate(store vectorstore.Server, take func(client.ResultSet) bool) error {
-	return v.vectors.do(v.ctx, "query", func() error {
-		it, err := v.VectorGuard.QueryIterator(v.ctx, store, client.NewQueryIteratorOption(v.Collection).
+	return v.vectors.call("query", func(guard vectorstore.Guard) error {
+		it, err := guard.QueryIterator(v.ctx, store, client.NewQueryIteratorOption(v.Collection).
 			WithOutputFields(scanFields...).WithBatchSize(scanPage).WithExpr(rows.Field.ID+` != ""`))
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/penstock-go/penstock/metrics"
+	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/state"
 )
 
@@ -32,7 +33,8 @@ type app struct {
 
 	metrics *http.Server
 	closers []func() error
-	state   *state.State // nil unless the journal is in an object store
+	state   *state.State     // nil unless the journal is in an object store
+	opened  *journal.Journal // of the open pipeline
 }
 
 // shortestTimeout is the minimum of --timeout. Below it no call is answered in

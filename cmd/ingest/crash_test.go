@@ -136,7 +136,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	<-asked
 	second := c.run(t, "docs")
 	assert.Equal(t, exitTemporary, second.code)
-	assert.Contains(t, second.stderr, fmt.Sprintf("held by another run (process %d on ", first.Process.Pid))
+	assert.Contains(t, second.stdout, fmt.Sprintf("held by another run (process %d on ", first.Process.Pid))
 	assert.Zero(t, c.run(t, "status").code, "one may look on")
 	release()
 	require.NoError(t, first.Wait())

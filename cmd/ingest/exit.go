@@ -9,8 +9,7 @@ import (
 
 	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
-	"github.com/penstock-go/penstock/pipeline/journal"
-	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // Exit codes, those of sysexits.h and the shell's for signals.
@@ -67,34 +66,26 @@ func exitCode(ctx context.Context, err error) int {
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		return coded.code
 	}
-	if stop, ok := errors.AsType[*pipeline.StopError](err); ok {
-		return stopCode(stop)
+	if ended := stop.Before(err); ended != nil {
+		return stopCode(ended)
 	}
-	_, held := errors.AsType[*journal.HeldError](err)
-	_, denied := errors.AsType[*resilience.DeniedError](err)
-	_, config := errors.AsType[*pipeline.ConfigError](err)
-	switch {
-	case held, errors.Is(err, resilience.ErrOpen):
-		return exitTemporary
-	case denied:
-		return exitDenied
-	case config:
+	if _, config := errors.AsType[*pipeline.ConfigError](err); config {
 		return exitConfiguration
 	}
 	return exitFault
 }
 
-func stopCode(stop *pipeline.StopError) int {
-	switch stop.Kind {
-	case pipeline.StopDeferred:
+func stopCode(ended *stop.Error) int {
+	switch ended.Kind {
+	case stop.Deferred:
 		return exitTemporary
-	case pipeline.StopDenied:
+	case stop.Denied:
 		return exitDenied
-	case pipeline.StopConfiguration:
+	case stop.Configuration:
 		return exitConfiguration
-	case pipeline.StopInterrupted:
+	case stop.Interrupted:
 		return exitSignal + int(syscall.SIGINT)
-	case pipeline.StopFault:
+	case stop.Fault:
 		return exitFault
 	}
 	return exitFault

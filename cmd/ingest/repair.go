@@ -22,7 +22,7 @@ func (c *retryCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	places := problemPlaces(ctx, p.Journal, p.Destination)
+	places := problemPlaces(ctx, a.opened, a.destination())
 	summary, err := p.Run(ctx, source.Again(places, c.sources(a)))
 	show.summary(summary)
 	return c.verdict(summary, err)
@@ -50,7 +50,7 @@ func (c *deleteCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	ids, err := c.ids(ctx, p)
+	ids, err := c.ids(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -63,14 +63,14 @@ func (c *deleteCmd) Run(ctx context.Context, a *app) error {
 }
 
 // ids resolves the named documents.
-func (c *deleteCmd) ids(ctx context.Context, p *pipeline.Pipeline) ([]string, error) {
+func (c *deleteCmd) ids(ctx context.Context, a *app) ([]string, error) {
 	var ids []string
 	for _, name := range c.Sources {
 		if !strings.HasSuffix(name, "/") {
 			ids = append(ids, name)
 			continue
 		}
-		below, err := idsBelow(ctx, p.Journal, p.Destination, name)
+		below, err := idsBelow(ctx, a.opened, a.destination(), name)
 		if err != nil {
 			return nil, err
 		}

@@ -126,7 +126,7 @@ func (c *serveCmd) newPage(s *service, j *journal.Journal) (*statuspage.Page, er
 		return nil, usage(fmt.Errorf("--listen: %w", err))
 	}
 	return statuspage.New(statuspage.Config{
-		Breakers: s.breakers, Searcher: s.pipeline, Journal: j, Destination: s.pipeline.Destination,
+		Breakers: s.breakers, Searcher: s.pipeline, Journal: j, Destination: s.app.destination(),
 		Metrics: metrics.Handler(),
 		Token:   c.Token, AnyHost: c.Token != "" && !statuspage.IsLoopback(host), Hosts: c.AllowHost, Logger: s.app.log,
 	})
@@ -186,7 +186,7 @@ func (s *service) passes(ctx context.Context) error {
 		next := s.next(now)
 		s.page.PassEnds(summary, err, now, next)
 		s.report(ctx, summary, err)
-		if err := s.app.stateTaken(ctx); err != nil {
+		if err := s.app.stateTaken(); err != nil {
 			return err
 		}
 		timer := time.NewTimer(time.Until(next))

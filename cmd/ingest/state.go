@@ -8,12 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/lease"
 	"github.com/penstock-go/penstock/pipeline/state"
-	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // stateEnd bounds how long a run takes to write its state back at its end. It
@@ -83,6 +82,9 @@ func (a *app) localJournal(ctx context.Context, look bool) (*journal.Journal, er
 		open = journal.OpenReadOnly
 	}
 	j, err := open(ctx, a.settings.State)
+	if held, ok := errors.AsType[*journal.HeldError](err); ok {
+		return nil, stop.Later("", time.Time{}, held)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -101,13 +103,13 @@ func (a *app) remoteJournal(ctx context.Context, look bool) (*journal.Journal, e
 	}
 	s, err := open(ctx, config)
 	if err != nil {
-		return nil, stateStop(ctx, err)
+		return nil, err
 	}
 	a.state = s
 	a.later(func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateEnd)
 		defer cancel()
-		return stateStop(ctx, s.Close(ctx))
+		return s.Close(ctx)
 	})
 	return s.Journal, nil
 }
@@ -125,58 +127,17 @@ func (a *app) stateConfig(ctx context.Context) (state.Config, error) {
 	}, err
 }
 
-// stateStop translates an error of the state for a run: it cannot proceed now,
-// or not with this configuration. A fault of this machine is returned
-// unchanged.
-func stateStop(ctx context.Context, err error) error {
-	stop := &pipeline.StopError{Kind: pipeline.StopDeferred, Upstream: "s3", Err: err}
-	_, bucket := errors.AsType[*state.BucketError](err)
-	_, unsafe := errors.AsType[*lease.UnsafeError](err)
-	_, store := errors.AsType[*state.StoreError](err)
-	if bucket || unsafe {
-		stop.Kind = pipeline.StopConfiguration
-		return stop
-	}
-	if later, ok := errors.AsType[interface {
-		error
-		RetryAt() time.Time
-	}](err); ok { // a lease held by another run, or an open breaker
-		if stop.RetryAt = later.RetryAt(); !store {
-			stop.Upstream = "" // caused by another run
-		}
-		return stop
-	}
-	if store {
-		return storeStop(ctx, stop)
-	}
-	return err
-}
-
-// storeStop is stateStop for the error of a call.
-func storeStop(ctx context.Context, stop *pipeline.StopError) error {
-	_, denied := errors.AsType[*resilience.DeniedError](stop.Err)
-	verdict := objectstore.Classify(ctx, stop.Err)
-	switch {
-	case denied || verdict.Outcome == resilience.Denied:
-		stop.Kind = pipeline.StopDenied
-	case verdict.Outcome == resilience.Failure || verdict.Outcome == resilience.Throttled:
-		stop.RetryAt = time.Now().Add(max(verdict.RetryAfter, resilience.S3.Config().ResetTimeout))
-	default:
-		return stop.Err
-	}
-	return stop
-}
-
 // stateTaken returns an error if another run has taken over the state.
-func (a *app) stateTaken(ctx context.Context) error {
+func (a *app) stateTaken() error {
 	if a.state == nil {
 		return nil
 	}
-	lost, ok := errors.AsType[*lease.LostError](a.state.Lost())
+	err := a.state.Lost()
+	lost, ok := errors.AsType[*lease.LostError](err)
 	if !ok || lost.Holder == "" {
 		return nil
 	}
-	return stateStop(ctx, lost)
+	return err
 }
 
 // examineRemote checks that a state in an object store is usable.
@@ -187,10 +148,11 @@ func (a *app) examineRemote(ctx context.Context) (pipeline.Finding, int) {
 		held, err = state.Examine(ctx, config)
 	}
 	finding := pipeline.Finding{
-		Upstream: "state", OK: err == nil,
-		Detail: a.settings.State + " is writable and allows one run at a time",
+		Upstream: "state",
+		OK:       err == nil,
+		Detail:   a.settings.State + " is writable and allows one run at a time",
 	}
-	switch err := stateStop(ctx, err); {
+	switch {
 	case err != nil:
 		finding.Detail, finding.Hint = err.Error(), "check the bucket of --state, the AWS_* settings and --s3-endpoint"
 		return finding, exitCode(ctx, err)

@@ -217,7 +217,7 @@ func (e *Enricher) ask(ctx context.Context, q *Question) error {
 	judgment, err := e.model.Judge(ctx, failed, e.request(q))
 	switch judgment {
 	case modelserver.Guilty:
-		if stop.OutcomeOf(err) == resilience.Failure {
+		if stop.VerdictOf(err).Outcome == resilience.Failure {
 			e.keep(ctx, q) // nor will it have an answer the next time
 		}
 	case modelserver.Unproven:

@@ -55,6 +55,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 const (
@@ -100,8 +103,8 @@ func (e *HeldError) Error() string {
 		e.Place, e.Holder, e.Until.UTC().Format(time.RFC3339))
 }
 
-// RetryAt returns when to try again.
-func (e *HeldError) RetryAt() time.Time { return e.Until }
+// stop defers the caller until the lease may be free.
+func (e *HeldError) stop() *stop.Error { return stop.Later("", e.Until, e) }
 
 // LostError reports that the lease is no longer held.
 type LostError struct {
@@ -122,11 +125,11 @@ func (e *LostError) Error() string {
 	return e.Place + " could not be renewed in time"
 }
 
-// RetryAt returns when to try again.
-func (e *LostError) RetryAt() time.Time { return e.At }
-
 // Unwrap returns the error of the last renewal.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// Stop defers the caller until the lease may be free.
+func (e *LostError) Stop() *stop.Error { return stop.Later("", e.At, e) }
 
 // UnsafeError reports that the store overwrites objects despite If-None-Match.
 type UnsafeError struct{ Place string }
@@ -165,7 +168,8 @@ type Lease struct {
 }
 
 // Acquire takes the lease if it is free, released or expired. The error is a
-// [*HeldError], an [*UnsafeError], or that of the failed call.
+// [*stop.Error] that wraps a [*HeldError] or an [*UnsafeError], or that of the
+// call that failed, a [*stop.CallError].
 func Acquire(ctx context.Context, config Config) (*Lease, error) {
 	config.Holder = cmp.Or(config.Holder, thisProcess())
 	config.TTL = max(cmp.Or(config.TTL, DefaultTTL), MinTTL)
@@ -176,7 +180,7 @@ func Acquire(ctx context.Context, config Config) (*Lease, error) {
 			return nil, err
 		}
 		if left := newest.left(newest.age); newest.number > 0 && !newest.Released && left > 0 {
-			return nil, l.heldBy(newest)
+			return nil, l.heldBy(newest).stop()
 		}
 		won, err := l.take(ctx, newest)
 		if err != nil {
@@ -186,7 +190,8 @@ func Acquire(ctx context.Context, config Config) (*Lease, error) {
 			return l, nil
 		}
 	}
-	return nil, &HeldError{Place: l.place(), Holder: "another process took it first", Until: time.Now().Add(config.TTL)}
+	quicker := &HeldError{Place: l.place(), Holder: "another process took it first", Until: time.Now().Add(config.TTL)}
+	return nil, quicker.stop()
 }
 
 func (l *Lease) heldBy(s sighting) *HeldError {
@@ -204,7 +209,8 @@ func (l *Lease) take(ctx context.Context, newest sighting) (won bool, err error)
 	l.epoch = l.number
 	won, err = l.create(ctx, l.number, false)
 	if won {
-		return false, &UnsafeError{Place: l.place()}
+		unsafe := &UnsafeError{Place: l.place()}
+		return false, &stop.Error{Kind: stop.Configuration, Upstream: service.ObjectStore, Err: unsafe}
 	}
 	return err == nil, err
 }
@@ -433,9 +439,12 @@ func (l *Lease) create(ctx context.Context, number int64, released bool) (won bo
 	if err != nil {
 		return false, err
 	}
-	_, err = l.Guard.PutObject(ctx, l.Objects, &s3.PutObjectInput{
-		Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number)), Body: bytes.NewReader(content),
-		IfNoneMatch: aws.String("*"), ContentType: aws.String("application/json"),
+	err = l.call(ctx, "put_object", func(guard objectstore.Guard) error {
+		_, err := guard.PutObject(ctx, l.Objects, &s3.PutObjectInput{
+			Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number)), Body: bytes.NewReader(content),
+			IfNoneMatch: aws.String("*"), ContentType: aws.String("application/json"),
+		})
+		return err
 	})
 	if code := objectstore.StatusCode(err); code == http.StatusPreconditionFailed || code == http.StatusConflict {
 		return false, nil
@@ -449,13 +458,17 @@ const recordBytes = 64 << 10
 // read reads a record. A record that cannot be decoded still counts as held.
 func (l *Lease) read(ctx context.Context, number int64) (record, error) {
 	r := record{Holder: "unknown process", TTL: DefaultTTL.Milliseconds()}
-	out, err := l.Guard.GetObject(ctx, l.Objects,
-		&s3.GetObjectInput{Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number))})
+	var content []byte
+	err := l.call(ctx, "get_object", func(guard objectstore.Guard) error {
+		in := &s3.GetObjectInput{Bucket: aws.String(l.Bucket), Key: aws.String(l.key(number))}
+		out, err := guard.GetObject(ctx, l.Objects, in)
+		if err != nil {
+			return err
+		}
+		content, err = io.ReadAll(io.LimitReader(out.Body, recordBytes))
+		return errors.Join(err, out.Body.Close())
+	})
 	if err != nil {
-		return r, err
-	}
-	content, err := io.ReadAll(io.LimitReader(out.Body, recordBytes))
-	if err = errors.Join(err, out.Body.Close()); err != nil {
 		return r, err
 	}
 	var found record
@@ -483,7 +496,11 @@ func (l *Lease) list(ctx context.Context) (listing, error) {
 	var all listing
 	in := &s3.ListObjectsV2Input{Bucket: aws.String(l.Bucket), Prefix: aws.String(l.Prefix)}
 	for {
-		page, err := l.Guard.ListObjectsV2(ctx, l.Objects, in)
+		var page *s3.ListObjectsV2Output
+		err := l.call(ctx, "list_objects_v2", func(guard objectstore.Guard) (err error) {
+			page, err = guard.ListObjectsV2(ctx, l.Objects, in)
+			return err
+		})
 		if err != nil {
 			return all, err
 		}
@@ -523,9 +540,20 @@ func (l *Lease) remove(ctx context.Context, numbers []int64) error {
 	for i, number := range numbers {
 		objects[i].Key = aws.String(l.key(number))
 	}
-	_, err := l.Guard.DeleteObjects(ctx, l.Objects,
-		&s3.DeleteObjectsInput{Bucket: aws.String(l.Bucket), Delete: &types.Delete{Objects: objects}})
-	return err
+	return l.call(ctx, "delete_objects", func(guard objectstore.Guard) error {
+		in := &s3.DeleteObjectsInput{Bucket: aws.String(l.Bucket), Delete: &types.Delete{Objects: objects}}
+		_, err := guard.DeleteObjects(ctx, l.Objects, in)
+		return err
+	})
+}
+
+// call is one call of the object store; its error is a [*stop.CallError].
+func (l *Lease) call(ctx context.Context, operation string, fn func(objectstore.Guard) error) error {
+	return service.Objects(l.Guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
+		guard := l.Guard
+		guard.Settled = told
+		return fn(guard)
+	})
 }
 
 func thisProcess() string {

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock-go/penstock/internal/bucket"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 func config(t *testing.T, store ObjectStore, holder string) Config {
@@ -67,9 +68,15 @@ func TestExpiry(t *testing.T) {
 					require.ErrorAs(t, err, &held)
 					assert.Equal(t, "first", held.Holder)
 					assert.Equal(t, time.Minute+rounding-row.after, time.Until(held.Until))
-					assert.Equal(t, held.Until, held.RetryAt())
-					assert.Contains(t, held.Error(),
-						"s3://bucket/state/lease is held by another run (first) until 2000-01-01T00:01:01Z")
+					ended := stop.Of(err)
+					require.NotNil(t, ended)
+					assert.Equal(t, stop.Deferred, ended.Kind)
+					assert.Equal(t, held.Until.UTC().Add(time.Second-1).Truncate(time.Second), ended.RetryAt)
+					assert.Contains(
+						t,
+						held.Error(),
+						"s3://bucket/state/lease is held by another run (first) until 2000-01-01T00:01:01Z",
+					)
 					return
 				}
 				require.NoError(t, err)
@@ -481,8 +488,11 @@ func TestStoreWithAnotherClock(t *testing.T) {
 				w.Header().Set("Date", now.Format(http.TimeFormat))
 				w.Header().Set("ETag", `"e"`)
 				if r.URL.Query().Has("list-type") {
-					fmt.Fprintf(w, `<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated><Contents><Key>l/7</Key><LastModified>%s</LastModified></Contents></ListBucketResult>`,
-						now.Add(-age).Format(time.RFC3339))
+					fmt.Fprintf(
+						w,
+						`<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated><Contents><Key>l/7</Key><LastModified>%s</LastModified></Contents></ListBucketResult>`,
+						now.Add(-age).Format(time.RFC3339),
+					)
 					return
 				}
 				fmt.Fprint(w, `{"holder":"other","token":"t","ttl_ms":60000}`)

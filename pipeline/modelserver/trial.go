@@ -134,7 +134,7 @@ func (m *Model) probe(ctx context.Context, cause error) error {
 		return ended
 	}
 	ending := m.server.config.Ending
-	if stop.OutcomeOf(err) == resilience.Failure {
+	if stop.VerdictOf(err).Outcome == resilience.Failure {
 		if m.server.config.Service.Breaker().Snapshot().FailMax > 0 {
 			return nil
 		}
@@ -171,7 +171,7 @@ func (m *Model) Judge(ctx context.Context, failed *Setback, request Request) (Ju
 			return Ended, err
 		}
 		switch {
-		case stop.OutcomeOf(failed.Err) != resilience.Failure:
+		case stop.VerdictOf(failed.Err).Outcome != resilience.Failure:
 			return Guilty, failed.Err
 		case failures < m.use.Doubts:
 		case failed.TimedOut():

@@ -40,22 +40,26 @@ type Service struct {
 
 // Objects is the object store behind a guard.
 func Objects(g objectstore.Guard) *Service {
-	return &Service{name: ObjectStore, breaker: breakerOf(g.Breaker, resilience.S3), misfit: noBucket, settled: g.Settled}
+	return &Service{name: ObjectStore, breaker: breakerOf(g.Breaker, g.InFlight, resilience.S3), misfit: noBucket, settled: g.Settled}
 }
 
 // Vectors is the vector store behind a guard.
 func Vectors(g vectorstore.Guard) *Service {
-	return &Service{name: VectorStore, breaker: breakerOf(g.Breaker, resilience.Milvus), misfit: noCollection, settled: g.Settled}
+	return &Service{name: VectorStore, breaker: breakerOf(g.Breaker, g.InFlight, resilience.Milvus), misfit: noCollection, settled: g.Settled}
 }
 
 // Models is the model server behind a guard.
 func Models(g llm.Guard) *Service {
-	return &Service{name: Model, breaker: breakerOf(g.Breaker, resilience.LLM), misfit: noModel, settled: g.Settled}
+	return &Service{name: Model, breaker: breakerOf(g.Breaker, g.InFlight, resilience.LLM), misfit: noModel, settled: g.Settled}
 }
 
-func breakerOf(own, singleton *resilience.Breaker) *resilience.Breaker {
-	if own != nil {
+// breakerOf is the breaker that a door uses for its guard.
+func breakerOf(own *resilience.Breaker, limiter *inflight.Limiter, singleton *resilience.Breaker) *resilience.Breaker {
+	switch {
+	case own != nil:
 		return own
+	case limiter != nil:
+		return limiter.Breaker()
 	}
 	return singleton
 }

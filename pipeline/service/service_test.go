@@ -17,6 +17,9 @@ import (
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
+	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // models is a model server that answers with a status, and the guard of its
@@ -101,7 +104,7 @@ func TestRefusedCallIsIgnored(t *testing.T) {
 	guard.Breaker.Trip("test")
 	err := embed(service.Models(guard), guard, client)(t.Context())
 	require.ErrorIs(t, err, resilience.ErrOpen)
-	assert.Equal(t, resilience.Ignored, stop.OutcomeOf(err))
+	assert.Equal(t, resilience.Ignored, stop.VerdictOf(err).Outcome)
 	assert.Equal(t, stop.Deferred, stop.Of(err).Kind)
 	assert.Zero(t, requests.Load())
 }
@@ -117,19 +120,24 @@ func TestClosedServiceSendsNothing(t *testing.T) {
 }
 
 func TestLimitOfAWindow(t *testing.T) {
-	breaker, err := resilience.New("llm", resilience.Config{Trip: resilience.CountWindow{}})
+	breaker, err := resilience.New("llm", resilience.Config{Trip: trip.CountWindow{}})
 	require.NoError(t, err)
 	_, err = service.Models(llm.Guard{Breaker: breaker}).Limited(0)
 	require.Error(t, err, "a window has no FailMax to take the limit from")
 }
 
-func TestServicesStandForTheSingletons(t *testing.T) {
+func TestBreakerIsThatOfTheDoor(t *testing.T) {
+	own := testutil.NewBreaker(t, "own", resilience.Config{})
+	limiter, err := inflight.New(own, 0)
+	require.NoError(t, err)
 	assert.Same(t, resilience.LLM, service.Models(llm.Guard{}).Breaker())
+	assert.Same(t, own, service.Models(llm.Guard{Breaker: own}).Breaker())
+	assert.Same(t, own, service.Models(llm.Guard{InFlight: limiter}).Breaker())
 }
 
 func TestCallOfNoAnswer(t *testing.T) {
 	_, guard, _ := models(t, http.StatusOK, nil)
 	err := service.Models(guard).Call(t.Context(), "x", func(func(resilience.Verdict)) error { return errors.New("not sent") })
-	assert.Equal(t, resilience.Ignored, stop.OutcomeOf(err))
+	assert.Equal(t, resilience.Ignored, stop.VerdictOf(err).Outcome)
 	assert.Zero(t, service.StatusOf(err))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/bucket"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/testutil"
 )
 
@@ -93,7 +94,7 @@ func TestObjectThatBreaksOffIsNoDocument(t *testing.T) {
 			ObjectGuard: bucket.Guard(t),
 		}
 		_, err := (&objects{store: &store{options: options}, bucket: "bkt"}).read(t.Context(), "key")
-		var store *StoreError
+		var store *stop.CallError
 		require.ErrorAs(t, err, &store, "%v", end)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/bucket"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // found lists inputs and reads each document.
@@ -140,7 +141,7 @@ func TestBucket(t *testing.T) {
 func TestBucketThatIsNotThere(t *testing.T) {
 	_, _, errs := found(t, inBucket(t, nil), "s3://other/docs")
 	require.Len(t, errs, 1)
-	var away *StoreError
+	var away *stop.CallError
 	require.ErrorAs(t, errs[0], &away)
 	_, _, errs = found(t, Options{}, "s3://bkt/docs")
 	require.Len(t, errs, 1)

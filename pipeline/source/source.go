@@ -83,8 +83,8 @@ type Item struct {
 	// "s3", or empty.
 	Upstream string
 	// Open opens the content for reading. Each call opens it again. The error
-	// may be a [*StoreError] or an [*AwayError]; any other error means that the
-	// document cannot be read.
+	// may be a [*stop.CallError] or an [*AwayError]; any other error means that
+	// the document cannot be read.
 	Open func(ctx context.Context) (Content, error)
 }
 
@@ -95,14 +95,6 @@ type Content interface {
 	// Size in bytes at the moment of opening.
 	Size() int64
 }
-
-// StoreError is a failure of the object store that holds the documents.
-type StoreError struct{ Err error }
-
-func (e *StoreError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the SDK's own error, or the breaker's.
-func (e *StoreError) Unwrap() error { return e.Err }
 
 // AwayError reports that a source could not be reached or failed, so that
 // nothing is known about the document: try again later.
@@ -185,8 +177,12 @@ type CollisionError struct {
 }
 
 func (e *CollisionError) Error() string {
-	return fmt.Sprintf("%q and %q would both be documents under the id %q; ingest them in two runs with different --id-prefix, or rename one",
-		e.First, e.Second, e.ID)
+	return fmt.Sprintf(
+		"%q and %q would both be documents under the id %q; ingest them in two runs with different --id-prefix, or rename one",
+		e.First,
+		e.Second,
+		e.ID,
+	)
 }
 
 // root is a prepared input: where to search, and how to name the documents.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/penstock-go/penstock/objectstore"
+	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // store is the object store that s3 addresses are read from.
@@ -85,9 +90,9 @@ func (o *objects) list(w *walker) (more bool) {
 	}
 	in := &s3.ListObjectsV2Input{Bucket: aws.String(o.bucket), Prefix: aws.String(o.prefix)}
 	for {
-		page, err := o.store.options.ObjectGuard.ListObjectsV2(w.ctx, reader, in)
+		page, err := o.store.listPage(w.ctx, reader, in)
 		if err != nil {
-			return w.yield(Item{}, &StoreError{Err: fmt.Errorf("cannot list %s: %w", o.key(), err)})
+			return w.yield(Item{}, fmt.Errorf("cannot list %s: %w", o.key(), err))
 		}
 		if !o.page(w, page.Contents) {
 			return false
@@ -97,6 +102,25 @@ func (o *objects) list(w *walker) (more bool) {
 		}
 		in.ContinuationToken = page.NextContinuationToken
 	}
+}
+
+func (s *store) listPage(
+	ctx context.Context, reader ObjectReader, in *s3.ListObjectsV2Input,
+) (page *s3.ListObjectsV2Output, err error) {
+	err = s.call(ctx, "list_objects_v2", func(guard objectstore.Guard) (err error) {
+		page, err = guard.ListObjectsV2(ctx, reader, in)
+		return err
+	})
+	return page, err
+}
+
+// call is one call of the object store; its error is a *stop.CallError.
+func (s *store) call(ctx context.Context, operation string, fn func(objectstore.Guard) error) error {
+	guard := s.options.ObjectGuard
+	return service.Objects(guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
+		guard.Settled = told
+		return fn(guard)
+	})
 }
 
 func (o *objects) page(w *walker, list []types.Object) (more bool) {
@@ -130,22 +154,30 @@ func (o *objects) read(ctx context.Context, key string) (Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := o.store.options.ObjectGuard.GetObject(ctx, reader,
-		&s3.GetObjectInput{Bucket: aws.String(o.bucket), Key: aws.String(key)})
-	if err != nil {
-		return nil, &StoreError{Err: err}
-	}
-	content, err := spool(answer.Body, 0)
-	if closing := answer.Body.Close(); err == nil {
-		err = closing
-	}
-	if _, disk := errors.AsType[*diskError](err); disk {
+	var content *spooled
+	var etag string
+	var local error // of this machine's disk, which is no verdict on the store
+	err = o.store.call(ctx, "get_object", func(guard objectstore.Guard) error {
+		in := &s3.GetObjectInput{Bucket: aws.String(o.bucket), Key: aws.String(key)}
+		answer, err := guard.GetObject(ctx, reader, in)
+		if err != nil {
+			return err
+		}
+		etag = aws.ToString(answer.ETag)
+		content, err = spool(answer.Body, 0)
+		if closing := answer.Body.Close(); err == nil {
+			err = closing
+		}
+		if _, disk := errors.AsType[*diskError](err); disk {
+			local = err
+			return nil
+		}
+		return err
+	})
+	if err := cmp.Or(local, err); err != nil {
 		return nil, err
 	}
-	if err != nil {
-		return nil, &StoreError{Err: err}
-	}
-	content.version = versionOf(aws.ToString(answer.ETag), content.size)
+	content.version = versionOf(etag, content.size)
 	return content, nil
 }
 

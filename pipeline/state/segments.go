@@ -123,7 +123,11 @@ func (s *State) list(ctx context.Context) (names []string, err error) {
 	prefix := s.config.under("journal")
 	in := &s3.ListObjectsV2Input{Bucket: aws.String(s.config.Bucket), Prefix: aws.String(prefix)}
 	for {
-		page, err := s.config.Guard.ListObjectsV2(ctx, s.config.Objects, in)
+		var page *s3.ListObjectsV2Output
+		err := s.config.call(ctx, "list_objects_v2", func(guard objectstore.Guard) (err error) {
+			page, err = guard.ListObjectsV2(ctx, s.config.Objects, in)
+			return err
+		})
 		if err != nil {
 			return nil, s.config.failed(err)
 		}
@@ -143,8 +147,11 @@ func (s *State) file(name string) string { return filepath.Join(s.folder, path.B
 
 func (s *State) download(ctx context.Context) error {
 	for _, name := range s.log.names {
-		_, err := s.config.Guard.DownloadFile(ctx, s.config.Objects,
-			&s3.GetObjectInput{Bucket: aws.String(s.config.Bucket), Key: s.key(name)}, s.file(name))
+		err := s.config.call(ctx, "download_file", func(guard objectstore.Guard) error {
+			in := &s3.GetObjectInput{Bucket: aws.String(s.config.Bucket), Key: s.key(name)}
+			_, err := guard.DownloadFile(ctx, s.config.Objects, in, s.file(name))
+			return err
+		})
 		if err != nil {
 			return s.config.failed(err)
 		}
@@ -231,8 +238,11 @@ func (s *State) put(ctx context.Context, name string, body io.ReadSeeker, size i
 	if err := s.Lost(); err != nil {
 		return err
 	}
-	_, err := s.config.Guard.PutObject(ctx, s.config.Objects, &s3.PutObjectInput{
-		Bucket: aws.String(s.config.Bucket), Key: s.key(name), Body: body, IfNoneMatch: aws.String("*"),
+	err := s.config.call(ctx, "put_object", func(guard objectstore.Guard) error {
+		_, err := guard.PutObject(ctx, s.config.Objects, &s3.PutObjectInput{
+			Bucket: aws.String(s.config.Bucket), Key: s.key(name), Body: body, IfNoneMatch: aws.String("*"),
+		})
+		return err
 	})
 	if err == nil {
 		s.log.added(name, size)
@@ -278,8 +288,11 @@ func (s *State) sweep(ctx context.Context) {
 		for i, name := range batch {
 			objects[i].Key = s.key(name)
 		}
-		_, err := s.config.Guard.DeleteObjects(ctx, s.config.Objects,
-			&s3.DeleteObjectsInput{Bucket: aws.String(s.config.Bucket), Delete: &types.Delete{Objects: objects}})
+		err := s.config.call(ctx, "delete_objects", func(guard objectstore.Guard) error {
+			in := &s3.DeleteObjectsInput{Bucket: aws.String(s.config.Bucket), Delete: &types.Delete{Objects: objects}}
+			_, err := guard.DeleteObjects(ctx, s.config.Objects, in)
+			return err
+		})
 		if err != nil {
 			kept = append(kept, batch...)
 		}

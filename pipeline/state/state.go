@@ -57,6 +57,9 @@ import (
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/lease"
+	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // DefaultEvery is how often changes are written back.
@@ -125,12 +128,22 @@ func (e *StoreError) Error() string { return "state " + e.Place + ": " + e.Err.E
 // Unwrap returns the SDK's own error, or the breaker's.
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// failed is the error of a call to the store.
+// failed is what the error of a call to the store means: a stop where that is
+// unavailable or refuses, else a [*StoreError].
 func (c Config) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &StoreError{Place: c.place(), Err: err}
+	return stop.OrError(&StoreError{Place: c.place(), Err: err})
+}
+
+// call is one call of the object store.
+func (c Config) call(ctx context.Context, operation string, fn func(objectstore.Guard) error) error {
+	return service.Objects(c.Guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
+		guard := c.Guard
+		guard.Settled = told
+		return fn(guard)
+	})
 }
 
 // CorruptError reports that an object of the state is damaged.
@@ -167,9 +180,11 @@ type State struct {
 }
 
 // Open takes the lease and reads the state; Close releases it. The error is a
-// [*lease.HeldError], a [*lease.UnsafeError], a [*BucketError], a
-// [*CorruptError], a [*StoreError], or the local disk's own. Calls are made
-// with ctx; what is done later is not.
+// [*stop.Error] where another run has the lease ([*lease.HeldError] in it), the
+// store is unavailable or refuses ([*StoreError]), or does not fit
+// ([*BucketError], [*lease.UnsafeError]); a [*CorruptError], another
+// [*StoreError], or the local disk's own. Calls are made with ctx; what is done
+// later is not.
 func Open(ctx context.Context, config Config) (*State, error) {
 	if err := config.bucket(ctx); err != nil {
 		return nil, err
@@ -209,9 +224,7 @@ func Read(ctx context.Context, config Config) (*State, error) {
 
 func (c Config) acquire(ctx context.Context) (*lease.Lease, error) {
 	l, err := lease.Acquire(ctx, c.lease())
-	_, held := errors.AsType[*lease.HeldError](err)
-	_, unsafe := errors.AsType[*lease.UnsafeError](err)
-	if held || unsafe {
+	if _, ended := errors.AsType[*stop.Error](err); ended {
 		return nil, err
 	}
 	return l, c.failed(err)
@@ -220,15 +233,21 @@ func (c Config) acquire(ctx context.Context) (*lease.Lease, error) {
 // bucket checks that the bucket exists: some stores create a missing one on a
 // put.
 func (c Config) bucket(ctx context.Context) error {
-	_, err := c.Guard.HeadBucket(ctx, c.Objects, &s3.HeadBucketInput{Bucket: aws.String(c.Bucket)})
+	err := c.call(ctx, "head_bucket", func(guard objectstore.Guard) error {
+		_, err := guard.HeadBucket(ctx, c.Objects, &s3.HeadBucketInput{Bucket: aws.String(c.Bucket)})
+		return err
+	})
 	switch {
 	case objectstore.StatusCode(err) != http.StatusNotFound:
 		return c.failed(err)
 	case !c.CreateBucket:
-		return &BucketError{Bucket: c.Bucket, Err: err}
+		missing := &BucketError{Bucket: c.Bucket, Err: err}
+		return &stop.Error{Kind: stop.Configuration, Upstream: service.ObjectStore, Err: missing}
 	}
-	_, err = c.Guard.CreateBucket(ctx, c.Objects, &s3.CreateBucketInput{Bucket: aws.String(c.Bucket)})
-	return c.failed(err)
+	return c.failed(c.call(ctx, "create_bucket", func(guard objectstore.Guard) error {
+		_, err := guard.CreateBucket(ctx, c.Objects, &s3.CreateBucketInput{Bucket: aws.String(c.Bucket)})
+		return err
+	}))
 }
 
 // Examine checks that a state can be kept here: it creates an object, tries to
@@ -242,7 +261,7 @@ func Examine(ctx context.Context, config Config) (*lease.HeldError, error) {
 	probe := config.lease()
 	probe.Prefix = config.under("doctor-" + rand.Text())
 	l, err := lease.Acquire(ctx, probe)
-	if _, unsafe := errors.AsType[*lease.UnsafeError](err); unsafe {
+	if _, ended := errors.AsType[*stop.Error](err); ended {
 		return nil, err
 	}
 	if err == nil {
@@ -321,7 +340,7 @@ func (s *State) stillHeld(ctx context.Context) error {
 	}
 	err := s.lease.Renew(ctx)
 	if lost, ok := errors.AsType[*lease.LostError](err); ok {
-		return lost
+		return lost.Stop()
 	}
 	return s.config.failed(err)
 }
@@ -334,6 +353,9 @@ func (s *State) leaseChanged(err error) {
 		return
 	}
 	s.config.Logger.Warn("the lease of the state is lost", "state", s.config.place(), "error", err)
+	if lost, ok := errors.AsType[*lease.LostError](err); ok {
+		err = lost.Stop()
+	}
 	s.Journal.Revoke(err)
 }
 
@@ -344,7 +366,7 @@ func (s *State) Lost() error {
 		return nil
 	}
 	if lost := s.lease.Lost(); lost != nil {
-		return lost
+		return lost.Stop()
 	}
 	return nil
 }
@@ -418,10 +440,20 @@ func (s *State) Close(ctx context.Context) error {
 		err = s.flush(ctx, true)
 	}
 	if err != nil {
-		err = fmt.Errorf("cannot write the state to %s: %w", s.config.place(), err)
+		err = unwritten(s.config.place(), err)
 	}
 	giveBack(ctx, s.lease)
 	return errors.Join(err, s.discard())
+}
+
+// unwritten names the state that could not be written. A stop stays a stop.
+func unwritten(place string, err error) error {
+	if ended, ok := errors.AsType[*stop.Error](err); ok {
+		named := *ended
+		named.Err = unwritten(place, ended.Err)
+		return &named
+	}
+	return fmt.Errorf("cannot write the state to %s: %w", place, err)
 }
 
 // giveBack releases the lease. If that fails, the lease expires.

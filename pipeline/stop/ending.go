@@ -96,7 +96,7 @@ func (e *Ending) Blame(stage string, err error) error {
 		e.With(stop)
 		return Defer(stage, string(stop.Kind), err)
 	}
-	if OutcomeOf(err) == resilience.Failure {
+	if VerdictOf(err).Outcome == resilience.Failure {
 		return Defer(stage, "upstream failed", err)
 	}
 	return DeadLetter(stage, "refused by upstream", err)

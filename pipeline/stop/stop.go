@@ -68,6 +68,23 @@ func (e *Error) Error() string {
 // the upstream's own error.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Report is an Error as it stands in a summary.
+type Report struct {
+	Kind     Kind       `json:"kind"`
+	Upstream string     `json:"upstream,omitempty"`
+	Reason   string     `json:"reason"`
+	RetryAt  *time.Time `json:"retry_at,omitempty"`
+}
+
+// Report gives the error as it stands in a summary.
+func (e *Error) Report() *Report {
+	r := &Report{Kind: e.Kind, Upstream: e.Upstream, Reason: e.Err.Error()}
+	if !e.RetryAt.IsZero() {
+		r.RetryAt = &e.RetryAt
+	}
+	return r
+}
+
 // Later is a deferral until an instant, which is rounded up to a whole second:
 // a program that comes back at RetryAt must not be too early. The zero instant
 // is no time.
@@ -95,9 +112,6 @@ func (e *CallError) Error() string { return e.Err.Error() }
 
 // Unwrap gives the door's error.
 func (e *CallError) Unwrap() error { return e.Err }
-
-// OutcomeOf is the outcome in [VerdictOf].
-func OutcomeOf(err error) resilience.Outcome { return VerdictOf(err).Outcome }
 
 // RetryAfter is how long a throttled call was asked to wait; zero where it was
 // not throttled or no time was named.

@@ -109,9 +109,9 @@ func TestLaterRoundsUpToAWholeSecond(t *testing.T) {
 }
 
 func TestVerdictOf(t *testing.T) {
-	assert.Equal(t, resilience.Success, stop.OutcomeOf(nil))
-	assert.Equal(t, resilience.Ignored, stop.OutcomeOf(errServer))
-	assert.Equal(t, resilience.Failure, stop.OutcomeOf(fmt.Errorf("x: %w", call(resilience.Failure, 0))))
+	assert.Equal(t, resilience.Success, stop.VerdictOf(nil).Outcome)
+	assert.Equal(t, resilience.Ignored, stop.VerdictOf(errServer).Outcome)
+	assert.Equal(t, resilience.Failure, stop.VerdictOf(fmt.Errorf("x: %w", call(resilience.Failure, 0))).Outcome)
 	assert.Equal(t, time.Second, stop.RetryAfter(call(resilience.Throttled, time.Second)))
 	assert.Zero(t, stop.RetryAfter(call(resilience.Failure, time.Second)), "only throttling is waited out")
 }

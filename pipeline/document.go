@@ -1,0 +1,246 @@
+package pipeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline/enrich"
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/rows"
+)
+
+// document is one document on its way through a run.
+type document struct {
+	identity
+	decision
+	tally
+	progress
+
+	stage    string // where it is, for a failure that does not say
+	unlisted bool   // its failure is reported and not kept in the journal
+	found    bool   // a deletion has found something of it
+	more     *enrichment
+}
+
+// identity says which document this is, and in which version.
+type identity struct {
+	id       string
+	location string // where it can be read again
+	sha      string // of the content
+	version  string // the source's name for the content, such as an ETag
+	parser   string // its name
+}
+
+// decision is what is to become of the document, by what journal and store hold
+// of it.
+type decision struct {
+	policy string // that its rows are made by
+	plain  string // the policy without enrichment
+	rich   string // the policy with the enrichment of this run
+
+	recorded  bool   // the journal calls it complete, in this version or another
+	before    string // the policy by which the journal knows this content, apart from its enrichment; empty for none
+	enriching bool   // it is enriched in this run
+	adopted   bool   // the store holds it complete and enriched, and it stays so
+	pending   bool   // of an adopted one: enrichment is still to come
+}
+
+// tally counts what was done for the document.
+type tally struct {
+	chunks, tokens, embedded, removed int
+
+	chatTokens, unanswered int
+	unenriched             bool // the budget was spent before it
+}
+
+// progress is what the parts of a document tell each other.
+type progress struct {
+	mu       sync.Mutex
+	failed   error
+	existing map[hash]bool  // rows that the vector store held before; false: this version has them too
+	byText   map[hash]hash  // the same by the hash of their text
+	listed   chan struct{}  // closed when existing is known
+	written  sync.WaitGroup // parts that are not written yet
+	verified sync.WaitGroup // parts that are not read back yet
+}
+
+// enrichment is how far the enrichment of a document is.
+type enrichment struct {
+	head   string // the beginning of its text; set before the first part is sent
+	titled bool   // the document has a title of its own
+
+	begun          chan struct{}    // closed when the group of the first part has its answers
+	about          *enrich.Question // title and summary, nil for none; set by then
+	title, summary string           // as the model gave them; set by then
+	asPlain        bool             // the budget was spent before it got anything; set by then
+
+	parts   sync.WaitGroup
+	seeding chan struct{} // closed when the answers in its rows are in the journal; nil before
+	paid    []hash        // rows that hold answers
+	stored  *versions     // what the store holds of a document that the journal does not know
+	unasked bool          // something is still to be asked
+}
+
+func newDocument(id, location string) *document {
+	return &document{
+		identity: identity{id: id, location: location},
+		progress: progress{existing: map[hash]bool{}, byText: map[hash]hash{}, listed: make(chan struct{})},
+	}
+}
+
+// fail keeps the first failure of a document.
+func (p *progress) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed == nil {
+		p.failed = err
+	}
+}
+
+func (p *progress) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
+
+// keep reports whether the store held a row before; if so, it is not stale.
+func (p *progress) keep(id hash) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, there := p.existing[id]
+	if there {
+		p.existing[id] = false
+	}
+	return there
+}
+
+// keepAll keeps every row that the store held before.
+func (p *progress) keepAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.existing {
+		p.existing[id] = false
+	}
+}
+
+// countEmbedded counts a chunk whose text went to the model.
+func (d *document) countEmbedded() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.embedded++
+}
+
+// unrecord reports, once, whether the journal calls the document complete.
+func (d *document) unrecord() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	recorded := d.recorded
+	d.recorded = false
+	return recorded
+}
+
+// stay leaves the document as the store holds it, where it does, and else makes
+// it plain.
+func (d *document) stay() {
+	d.policy = d.plain
+	if d.before == "" {
+		return
+	}
+	d.adopted, d.policy = true, d.before
+	d.keepAll()
+}
+
+// adopt leaves the document in the version of a commit mark, whose rows are
+// given.
+func (d *document) adopt(mark rows.Row, note enrich.Receipt, ids []hash) {
+	if note.Plain != d.plain || d.adopted {
+		return
+	}
+	d.adopted, d.policy, d.pending = true, mark.Policy, note.Pending
+	for _, id := range ids {
+		d.keep(id)
+	}
+}
+
+// unfinished reports whether enrichment of what is stored is still to come.
+func (d *document) unfinished() bool {
+	if d.adopted {
+		return d.pending
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.more != nil && d.more.unasked
+}
+
+// result is how a document came out that is complete.
+func (d *document) result() Result {
+	if d.adopted && d.before != "" {
+		return Unchanged // since there was no budget for more
+	}
+	return Ingested
+}
+
+func (d *document) report(result Result) Document {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return Document{
+		ID: d.id, Result: result, Chunks: d.chunks, Tokens: d.tokens, Embedded: d.embedded, Removed: d.removed,
+		ChatTokens: d.chatTokens, Unanswered: d.unanswered,
+		Unenriched: d.unenriched || d.more != nil && d.more.unasked,
+	}
+}
+
+// record is what the journal keeps of a document that is complete.
+func (d *document) record(at time.Time) journal.Document {
+	done := journal.Document{
+		ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: at,
+		Location: d.location, Version: d.version, Parser: d.parser,
+	}
+	if d.policy != d.plain {
+		done.Plain, done.Pending = d.plain, d.unfinished()
+	}
+	return done
+}
+
+func failAll(documents []*document, err error) {
+	if err == nil {
+		return
+	}
+	for _, d := range documents {
+		d.fail(err)
+	}
+}
+
+// hash is a hash of pipeline/rows in half the memory: a document may have
+// millions of rows.
+type hash [sha256.Size]byte
+
+// hashed reads a hash in hex. Other text gives the zero hash, which no row has.
+func hashed(text string) (h hash) {
+	if len(text) == 2*len(h) {
+		if _, err := hex.Decode(h[:], []byte(text)); err != nil {
+			return hash{}
+		}
+	}
+	return h
+}
+
+func (h hash) String() string { return hex.EncodeToString(h[:]) }
+
+// versions are what a store holds of a document: the rows by policy, and the
+// commit marks of its content by policies that are not its own.
+type versions struct {
+	rows  map[string][]hash
+	marks []rows.Row
+}
+
+func newVersions() *versions { return &versions{rows: map[string][]hash{}} }
+
+func (v *versions) add(d *document, row rows.Row) {
+	v.rows[row.Policy] = append(v.rows[row.Policy], hashed(row.ID))
+	if row.IsMark() && row.SHA == d.sha && row.Policy != d.policy {
+		v.marks = append(v.marks, row)
+	}
+}

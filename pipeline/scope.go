@@ -1,0 +1,93 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// scope is what the stages of one run share: its configuration, its context and
+// its end. A run is one task for the breakers.
+type scope struct {
+	Config
+	// ctx is what upstreams are called with. It outlives the caller's context
+	// by the grace period, so that answers in flight are kept.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	end    *stop.Ending
+}
+
+func newScope(ctx context.Context, config Config) *scope {
+	s := &scope{Config: config}
+	s.ctx, s.cancel = context.WithCancelCause(resilience.WithTask(context.WithoutCancel(ctx), taskID()))
+	s.end = stop.NewEnding(s.ctx)
+	context.AfterFunc(ctx, func() {
+		s.interrupt(&StopError{Kind: StopInterrupted, Err: context.Cause(ctx)})
+	})
+	s.watchJournal()
+	return s
+}
+
+func taskID() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	return "ingest-" + hex.EncodeToString(id[:])
+}
+
+// close releases what the scope holds, once the work is done.
+func (s *scope) close() { s.cancel(stop.ErrEnded) }
+
+// interrupt ends the run for a reason outside it. Calls in flight have the grace
+// period to return.
+func (s *scope) interrupt(stop *StopError) {
+	s.end.With(stop)
+	timer := time.AfterFunc(max(s.Grace, 0), func() { s.cancel(stop.Err) })
+	context.AfterFunc(s.ctx, func() { timer.Stop() })
+}
+
+// watchJournal ends the run when the journal is revoked: another run may have
+// it by now.
+func (s *scope) watchJournal() {
+	if s.Journal == nil {
+		return
+	}
+	revoked, why := s.Journal.Revoked()
+	go func() {
+		select {
+		case <-s.ctx.Done():
+		case <-revoked:
+			s.interrupt(revocation(why()))
+		}
+	}()
+}
+
+// revocation is the stop of a run whose journal was revoked, until the time that
+// the reason names with a RetryAt method.
+func revocation(reason error) *StopError {
+	if known, ok := errors.AsType[*StopError](reason); ok {
+		return known
+	}
+	var at time.Time
+	if timed, ok := errors.AsType[interface {
+		error
+		RetryAt() time.Time
+	}](reason); ok {
+		at = timed.RetryAt()
+	}
+	return stop.Later("", at, reason)
+}
+
+// lasting is the context for what must be written down although the run may be
+// over, since it has been paid for.
+func (s *scope) lasting() context.Context { return context.WithoutCancel(s.ctx) }
+
+// timed begins a stage; what it returns ends it.
+func (s *scope) timed(stage string) (end func()) {
+	start := time.Now()
+	return func() { s.Metrics.Stage(stage, time.Since(start)) }
+}

@@ -1,0 +1,183 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+
+	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/vectorstore"
+)
+
+// deleteKeys bounds one deletion by primary key.
+const deleteKeys = 1000
+
+// vectors is the collection that holds the rows, as one run calls it.
+type vectors struct {
+	*scope
+	service *service.Service
+	loaded  func() error // waits until rows can be read
+}
+
+func (v *vectors) call(operation string, fn func(vectorstore.Guard) error) error {
+	return v.callWith(v.ctx, operation, fn)
+}
+
+// callWith is call for a wait that ends before the run does.
+func (v *vectors) callWith(ctx context.Context, operation string, fn func(vectorstore.Guard) error) error {
+	return v.service.Call(ctx, operation, func(told func(resilience.Verdict)) error {
+		guard := v.VectorGuard
+		guard.Settled = told
+		return fn(guard)
+	})
+}
+
+// describe asks for the collection; nil means that there is none.
+func (v *vectors) describe() (found *entity.Collection, err error) {
+	var there bool
+	err = v.call("has_collection", func(guard vectorstore.Guard) (err error) {
+		there, err = guard.HasCollection(v.ctx, v.Vectors, v.Collection)
+		return err
+	})
+	if err != nil || !there {
+		return nil, err
+	}
+	err = v.call("describe_collection", func(guard vectorstore.Guard) (err error) {
+		found, err = guard.DescribeCollection(v.ctx, v.Vectors, v.Collection)
+		return err
+	})
+	return found, err
+}
+
+func (v *vectors) createCollection(schema *entity.Schema) error {
+	return v.call("create_collection", func(guard vectorstore.Guard) error {
+		return guard.CreateCollection(v.ctx, v.Vectors, schema, entity.DefaultShardNumber)
+	})
+}
+
+func (v *vectors) createIndex() error {
+	index, err := entity.NewIndexAUTOINDEX(entity.COSINE)
+	if err != nil {
+		return err
+	}
+	return v.call("create_index", func(guard vectorstore.Guard) error {
+		return guard.CreateIndex(v.ctx, v.Vectors, v.Collection, rows.Field.Vector, index, false)
+	})
+}
+
+// indexed reports whether the vectors have an index. The server says "index not
+// found" as an error.
+func (v *vectors) indexed() bool {
+	var indexes []entity.Index
+	err := v.call("describe_index", func(guard vectorstore.Guard) (err error) {
+		indexes, err = guard.DescribeIndex(v.ctx, v.Vectors, v.Collection, rows.Field.Vector)
+		return err
+	})
+	return err == nil && len(indexes) > 0
+}
+
+// load brings the collection into memory.
+func (v *vectors) load(ctx context.Context) error {
+	return v.callWith(ctx, "load_collection", func(guard vectorstore.Guard) error {
+		return guard.LoadCollection(ctx, v.Vectors, v.Collection, false)
+	})
+}
+
+// query reads rows at Strong consistency. No document is to blame for a read
+// that is refused, as that of a collection which somebody has released: the next
+// run finds it repaired or says what is wrong.
+func (v *vectors) query(expr string, fields []string) ([]rows.Row, error) {
+	if err := v.loaded(); err != nil {
+		return nil, err
+	}
+	var answer client.ResultSet
+	err := v.call("query", func(guard vectorstore.Guard) (err error) {
+		answer, err = guard.Query(v.ctx, v.Vectors, v.Collection, nil, expr, fields,
+			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		return err
+	})
+	var list []rows.Row
+	if err == nil {
+		list, err = rows.Read(answer)
+	}
+	err = v.end.Blame("store", err)
+	if stop.IsRefusal(err) {
+		return nil, stop.Defer("store", "upstream refused", err)
+	}
+	return list, err
+}
+
+// rowsOf reads all rows of documents.
+func (v *vectors) rowsOf(documents []*document, fields []string, take func(*document, rows.Row)) error {
+	byHash := make(map[string]*document, len(documents))
+	hashes := make([]string, 0, len(documents))
+	for _, d := range documents {
+		hash := rows.DocumentHash(d.id)
+		byHash[hash], hashes = d, append(hashes, hash)
+	}
+	list, err := v.query(vectorstore.In(rows.Field.Doc, hashes), fields)
+	if err != nil {
+		return err
+	}
+	for _, row := range list {
+		if d := byHash[row.Doc]; d != nil {
+			take(d, row)
+		}
+	}
+	return nil
+}
+
+// upsert writes rows, all in one call.
+func (v *vectors) upsert(list []*rows.Row, dimensions int) error {
+	err := v.call("upsert", func(guard vectorstore.Guard) error {
+		_, err := guard.Upsert(v.ctx, v.Vectors, v.Collection, "", rows.Columns(list, dimensions)...)
+		return err
+	})
+	return v.end.Blame("store", err)
+}
+
+// deleteRows deletes rows by primary key, in calls of bounded size.
+func (v *vectors) deleteRows(ids []string) error {
+	for batch := range slices.Chunk(ids, deleteKeys) {
+		err := v.call("delete_by_pks", func(guard vectorstore.Guard) error {
+			return guard.DeleteByPks(v.ctx, v.Vectors, v.Collection, "", entity.NewColumnVarChar(rows.Field.ID, batch))
+		})
+		if err != nil {
+			return v.end.Blame("store", err)
+		}
+	}
+	return nil
+}
+
+// staleRow is a row of an earlier version of a document.
+type staleRow struct {
+	doc *document
+	id  string
+}
+
+// removeStale deletes rows of earlier versions by primary key. A document whose
+// stale rows cannot be deleted now is deferred: its next run finds them again.
+func (v *vectors) removeStale(stale []staleRow) {
+	if len(stale) > 0 {
+		defer v.timed("delete")()
+	}
+	for batch := range slices.Chunk(stale, deleteKeys) {
+		ids := make([]string, len(batch))
+		for i, s := range batch {
+			ids[i] = s.id
+		}
+		err := v.deleteRows(ids)
+		for _, s := range batch {
+			if err != nil {
+				s.doc.fail(err)
+				continue
+			}
+			s.doc.removed++
+		}
+	}
+}
