@@ -1,5 +1,5 @@
-// Package block is what a document consists of once it has been parsed: blocks of
-// text in reading order. Parsers make them, and chunks are cut from them.
+// Package block is what a document consists of once it has been parsed: blocks
+// of text in reading order. Parsers make them, and chunks are cut from them.
 package block
 
 // Kind says what part of a document a Block is. The zero value is a Paragraph.
@@ -24,8 +24,8 @@ const (
 	// Record is one object of a JSON document, as lines of "key: value".
 	Record
 	// Note names a part of the document that was not read, and why: an
-	// attachment that is a picture, a member of an archive that is broken. It is
-	// not part of the text.
+	// attachment that is a picture, a member of an archive that is broken. It
+	// is not part of the text.
 	Note
 )
 
@@ -59,8 +59,8 @@ type Block struct {
 	// Section is the sheet, attachment or archive member it came from.
 	Section string `json:"section,omitempty"`
 	// Row is the number of the first row of a Table (without the header), of a
-	// Record, or of the first line of a source file's Code, from 1; 0 where they
-	// are not counted.
+	// Record, or of the first line of a source file's Code, from 1; 0 where
+	// they are not counted.
 	Row int `json:"row,omitempty"`
 	// Offset is where Text starts in the extracted text of the document: the
 	// Text of all blocks but titles and notes, each followed by one newline.

@@ -19,8 +19,8 @@
 //     without its first Repeated bytes is not blank.
 //   - No text is lost: the new parts of all chunks, in order, are the text of
 //     the blocks, white space and repeated table headers aside. A heading is in
-//     Heading of the chunks of its section, and in the Text of a chunk of its own
-//     if its section has no text.
+//     Heading of the chunks of its section, and in the Text of a chunk of its
+//     own if its section has no text.
 //   - The same blocks give the same chunks.
 //
 // Chunks are made while the blocks arrive, and no more than about one chunk and
@@ -111,7 +111,8 @@ func (c Config) withDefaults() (Config, error) {
 	case c.MaxBytes < minBytes:
 		return c, fmt.Errorf("%w: %d bytes a chunk are too few, the least is %d", ErrConfig, c.MaxBytes, minBytes)
 	case c.Overlap >= c.Tokens:
-		return c, fmt.Errorf("%w: an overlap of %d tokens must be less than the %d of a chunk", ErrConfig, c.Overlap, c.Tokens)
+		return c, fmt.Errorf("%w: an overlap of %d tokens must be less than the %d of a chunk", ErrConfig, c.Overlap,
+			c.Tokens)
 	}
 	return c, nil
 }
@@ -129,7 +130,7 @@ type Chunk struct {
 	Heading string `json:"heading,omitempty"`
 	// Title is the document's title, or else its first heading.
 	Title string `json:"title,omitempty"`
-	// Page is the page or slide where Text starts, from 1; 0 if there is none.
+	// Page is the page or slide where Text starts, from 1; 0 without pages.
 	Page int `json:"page,omitempty"`
 	// Section is the sheet, attachment or archive member.
 	Section string `json:"section,omitempty"`

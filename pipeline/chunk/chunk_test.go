@@ -100,7 +100,8 @@ func TestBreaksFallBetweenBlocksThenSentences(t *testing.T) {
 func TestSentencesAcrossLinesStayWhole(t *testing.T) {
 	cfg := chunk.Config{Tokens: 9, Overlap: -1, Count: words}
 	chunks := cut(t, cfg, para("One two three.\nFour five\nsix seven eight.\nNine ten eleven twelve thirteen."))
-	assert.Equal(t, []string{": One two three.\nFour five\nsix seven eight.", ": Nine ten eleven twelve thirteen."}, texts(chunks))
+	assert.Equal(t, []string{": One two three.\nFour five\nsix seven eight.", ": Nine ten eleven twelve thirteen."},
+		texts(chunks))
 }
 
 func TestOverlapIsTheEndOfTheChunkBefore(t *testing.T) {
@@ -129,10 +130,13 @@ func TestTableHeaderIsRepeated(t *testing.T) {
 
 func TestRowsModeGivesEachRowAChunk(t *testing.T) {
 	chunks := cut(t, chunk.Config{Mode: chunk.Rows, Count: words}, para("A."), para("B."),
-		block.Block{Kind: block.Table, Header: "h", Text: "1\n2", Row: 1}, block.Block{Kind: block.Table, Header: "h", Text: "3", Row: 3},
-		block.Block{Kind: block.Record, Text: "k: v\nl: w", Row: 1}, block.Block{Kind: block.Record, Text: "k: u", Row: 2})
+		block.Block{Kind: block.Table, Header: "h", Text: "1\n2", Row: 1}, block.Block{Kind: block.Table, Header: "h",
+			Text: "3", Row: 3},
+		block.Block{Kind: block.Record, Text: "k: v\nl: w", Row: 1}, block.Block{Kind: block.Record, Text: "k: u",
+			Row: 2})
 	assert.Equal(t, []string{": A.\n\nB.", ": h\n1", ": h\n2", ": h\n3", ": k: v\nl: w", ": k: u"}, texts(chunks))
-	assert.Equal(t, []int{0, 1, 2, 3, 1, 2}, []int{chunks[0].Row, chunks[1].Row, chunks[2].Row, chunks[3].Row, chunks[4].Row, chunks[5].Row})
+	assert.Equal(t, []int{0, 1, 2, 3, 1, 2}, []int{chunks[0].Row, chunks[1].Row, chunks[2].Row, chunks[3].Row,
+		chunks[4].Row, chunks[5].Row})
 }
 
 func TestFixedModeIgnoresStructure(t *testing.T) {
@@ -143,7 +147,8 @@ func TestFixedModeIgnoresStructure(t *testing.T) {
 
 func TestCodeIsCutBetweenStanzas(t *testing.T) {
 	code := "func a() {\n\treturn 1\n}\n\nfunc b() {\n\treturn 2\n}\n\nfunc c() {\n\treturn 3\n}"
-	chunks := cut(t, chunk.Config{Tokens: 13, Overlap: -1, Count: words}, block.Block{Kind: block.Code, Lang: "go", Text: code})
+	chunks := cut(t, chunk.Config{Tokens: 13, Overlap: -1, Count: words},
+		block.Block{Kind: block.Code, Lang: "go", Text: code})
 	require.Len(t, chunks, 2)
 	assert.True(t, strings.HasPrefix(chunks[1].Text, "func c() {\n\treturn 3"))
 	assert.Equal(t, []string{"go", "go"}, []string{chunks[0].Lang, chunks[1].Lang})
@@ -162,7 +167,8 @@ func TestLongHeadings(t *testing.T) {
 	long := sentence("h", 60)
 	chunks := cut(t, chunk.Config{Tokens: 40, Count: words}, heading(1, long), heading(2, "Sub"), para("Text."))
 	assert.Equal(t, "Sub: Text.", chunks[len(chunks)-1].Heading+": "+chunks[len(chunks)-1].Text)
-	checkAll(t, chunk.Config{Tokens: 40, Count: words}, []block.Block{heading(1, long), heading(2, "Sub"), para("Text.")})
+	checkAll(t, chunk.Config{Tokens: 40, Count: words},
+		[]block.Block{heading(1, long), heading(2, "Sub"), para("Text.")})
 }
 
 func TestConfigurationsThatMakeNoSense(t *testing.T) {
@@ -283,11 +289,16 @@ func blocksOf(text string) []block.Block {
 }
 
 func FuzzChunks(f *testing.F) {
-	f.Add("One.\n\nTwo three. Four!\n\nqHeading\n\ndx | y\na | b\nc | d", uint8(0), uint8(12), uint8(3), uint16(64), uint8(0))
-	f.Add(strings.Repeat("word ", 300)+"\n\n"+strings.Repeat("日本語の文章です。", 50), uint8(1), uint8(20), uint8(9), uint16(200), uint8(1))
-	f.Add("a"+strings.Repeat("\u0301", 500)+"\n\n\x13👩‍👩‍👧‍👦👩‍👩‍👧‍👦", uint8(2), uint8(8), uint8(0), uint16(70), uint8(2))
-	f.Add("\x04r | s\n1 | 2\n3 | 4\n\n\x04r | s\n5 | 6\n\n\x02A\n\n\x02B\n\n\x0aC", uint8(2), uint8(30), uint8(5), uint16(100), uint8(0))
-	counters := []func(string) int{words, chunk.EstimateTokens, utf8.RuneCountInString, func(s string) int { return (len(s) + 3) / 4 }}
+	f.Add("One.\n\nTwo three. Four!\n\nqHeading\n\ndx | y\na | b\nc | d", uint8(0), uint8(12), uint8(3), uint16(64),
+		uint8(0))
+	f.Add(strings.Repeat("word ", 300)+"\n\n"+strings.Repeat("日本語の文章です。", 50), uint8(1), uint8(20), uint8(9),
+		uint16(200), uint8(1))
+	f.Add("a"+strings.Repeat("\u0301", 500)+"\n\n\x13👩‍👩‍👧‍👦👩‍👩‍👧‍👦", uint8(2), uint8(8), uint8(0), uint16(70),
+		uint8(2))
+	f.Add("\x04r | s\n1 | 2\n3 | 4\n\n\x04r | s\n5 | 6\n\n\x02A\n\n\x02B\n\n\x0aC", uint8(2), uint8(30), uint8(5),
+		uint16(100), uint8(0))
+	counters := []func(string) int{words, chunk.EstimateTokens, utf8.RuneCountInString,
+		func(s string) int { return (len(s) + 3) / 4 }}
 	f.Fuzz(func(t *testing.T, text string, mode, tokens, overlap uint8, maxBytes uint16, counter uint8) {
 		cfg := chunk.Config{
 			Mode: chunk.Mode(mode % 3), Tokens: 8 + int(tokens), MaxBytes: 64 + int(maxBytes%4096),

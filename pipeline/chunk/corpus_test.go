@@ -40,7 +40,8 @@ func TestCorpusKeepsTheProperties(t *testing.T) {
 			blocks = append(blocks, b)
 		}
 		for _, mode := range []chunk.Mode{chunk.Structure, chunk.Fixed, chunk.Rows} {
-			checkAll(t, chunk.Config{Mode: mode, Tokens: 256, Overlap: 32, MaxBytes: 8192, Count: chunk.EstimateTokens}, blocks)
+			checkAll(t, chunk.Config{Mode: mode, Tokens: 256, Overlap: 32, MaxBytes: 8192, Count: chunk.EstimateTokens},
+				blocks)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (p *packer) headerOf(b *block.Block) string {
 	return ""
 }
 
-// continues reports whether a block goes on with the table before it.
+// continues reports whether a block continues the table before it.
 func (p *packer) continues(b *block.Block) bool {
 	return p.last != nil && p.last.Kind == block.Table && p.last.Header == b.Header && b.Row > 1
 }
@@ -270,7 +270,9 @@ func separator(before *atom, a atom) string {
 		return ""
 	case before.block == a.block && !a.opens:
 		return ""
-	case before.block.Kind == a.block.Kind && (a.block.Kind == block.ListItem || a.block.Kind == block.Table && !a.table):
+	case before.block.Kind != a.block.Kind:
+		return "\n\n"
+	case a.block.Kind == block.ListItem, a.block.Kind == block.Table && !a.table:
 		return "\n"
 	}
 	return "\n\n"

@@ -4,11 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 )
 
 // Answers looks up what a chat model answered, by the hash of what it was
-// asked; what is not known is not in the result. An empty text is an answer that
-// was of no use.
+// asked; what is not known is not in the result. An empty text is an answer
+// that was useless.
 func (j *Journal) Answers(ctx context.Context, keys ...string) (map[string]string, error) {
 	found := make(map[string]string)
 	for _, key := range keys {
@@ -25,15 +26,10 @@ func (j *Journal) Answers(ctx context.Context, keys ...string) (map[string]strin
 	return found, nil
 }
 
-// KeepAnswers remembers answers that were paid for, in one transaction. One that
-// is there is replaced.
+// KeepAnswers remembers answers that were paid for, in one transaction. One
+// that is there is replaced.
 func (j *Journal) KeepAnswers(ctx context.Context, answers map[string]string) error {
-	return j.write(ctx, func(tx *sql.Tx) error {
-		for key, text := range answers {
-			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO answer VALUES (?,?)", key, text); err != nil {
-				return err
-			}
-		}
-		return nil
+	return writeEach(ctx, j, maps.Keys(answers), func(do statement, key string) error {
+		return do("INSERT OR REPLACE INTO answer VALUES (?,?)", key, answers[key])
 	})
 }

@@ -37,8 +37,10 @@ type table struct {
 }
 
 var tables = []table{
-	{name: "document", key: 2, columns: []string{"destination", "id", "sha", "policy", "chunks", "at", "location", "version", "parser", "plain", "pending"}},
-	{name: "problem", key: 2, columns: []string{"destination", "id", "sha", "policy", "status", "stage", "kind", "reason", "at", "location"}},
+	{name: "document", key: 2, columns: []string{"destination", "id", "sha", "policy", "chunks", "at", "location",
+		"version", "parser", "plain", "pending"}},
+	{name: "problem", key: 2, columns: []string{"destination", "id", "sha", "policy", "status", "stage", "kind",
+		"reason", "at", "location"}},
 	{name: "destination", key: 1, columns: []string{"destination", "collection"}},
 	{name: "run", key: 1, columns: []string{"destination", "at", "summary"}},
 	{name: "answer", key: 1, columns: []string{"key", "text"}, most: paidKept},
@@ -46,8 +48,8 @@ var tables = []table{
 }
 
 // paidKept is how many vectors, and how many answers, a copy of a whole journal
-// holds at most, the newest: those about texts that have changed since are never
-// asked for, and most others are in the vector store.
+// holds at most, the newest: those about texts that have changed since are
+// never asked for, and most others are in the vector store.
 const paidKept = 10_000
 
 func (t table) list() string { return strings.Join(t.columns, ", ") }
@@ -72,19 +74,21 @@ func (t table) triggers() string {
 		if t.blob != "" && event != "INSERT" {
 			continue
 		}
-		note := fmt.Sprintf("INSERT OR REPLACE INTO changed(name, a, b) VALUES ('%s', %s.%s, %s);", t.name, row, t.columns[0], t.second(row))
+		note := fmt.Sprintf("INSERT OR REPLACE INTO changed(name, a, b) VALUES ('%s', %s.%s, %s);", t.name, row,
+			t.columns[0], t.second(row))
 		if t.blob != "" {
 			note = "INSERT OR REPLACE INTO paid VALUES (NEW.space, NEW.key, 0);"
 		}
-		fmt.Fprintf(&all, "CREATE TRIGGER %s_%s AFTER %s ON %s BEGIN %s END;\n", t.name, strings.ToLower(event), event, t.name, note)
+		fmt.Fprintf(&all, "CREATE TRIGGER %s_%s AFTER %s ON %s BEGIN %s END;\n", t.name, strings.ToLower(event), event,
+			t.name, note)
 	}
 	return all.String()
 }
 
 // tracking is what a journal has that is copied elsewhere: changed notes the
 // rows that are not in a copy yet, and paid the vectors that are not in the
-// vector store yet: most of them are a moment later. One that has been seen once
-// (1) is noted the next time (2).
+// vector store yet: most of them are a moment later. One that has been seen
+// once (1) is noted the next time (2).
 const tracking = `
 CREATE TABLE changed (seq INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, a TEXT NOT NULL, b TEXT NOT NULL, UNIQUE (name, a, b));
 CREATE TABLE paid (space TEXT NOT NULL, key TEXT NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (space, key));
@@ -108,9 +112,9 @@ func (j *Journal) Track(ctx context.Context) error {
 	return err
 }
 
-// NoteVectors has the vectors copied that were paid for before the last call and
-// are not stored yet; with fresh, those as well that came after it. The others
-// change only when they are stored.
+// NoteVectors has the vectors copied that were paid for before the last call
+// and are not stored yet; with fresh, those as well that came after it. The
+// others change only when they are stored.
 func (j *Journal) NoteVectors(ctx context.Context, fresh bool) error {
 	steps := []string{
 		"INSERT OR REPLACE INTO changed(name, a, b) SELECT 'vector', space, key FROM paid WHERE seen=1",
@@ -195,9 +199,9 @@ func (c *copier) row(t table, from scanner) error {
 	return c.err
 }
 
-// WriteAll writes a copy of all that the journal holds, but for the vectors that
-// are in the vector store. The mark is for [Journal.Copied]. The journal must be
-// tracked.
+// WriteAll writes a copy of all that the journal holds, but for the vectors
+// that are in the vector store. The mark is for [Journal.Copied]. The journal
+// must be tracked.
 func (j *Journal) WriteAll(ctx context.Context, w io.Writer) (mark int64, err error) {
 	tx, err := j.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -296,7 +300,8 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 func (j *Journal) notes(ctx context.Context, after int64) (list []note, err error) {
-	rows, err := j.db.QueryContext(ctx, "SELECT seq, name, a, b FROM changed WHERE seq>? ORDER BY seq LIMIT ?", after, changesAtOnce)
+	rows, err := j.db.QueryContext(ctx, "SELECT seq, name, a, b FROM changed WHERE seq>? ORDER BY seq LIMIT ?", after,
+		changesAtOnce)
 	if err != nil {
 		return nil, j.wrap(err)
 	}
@@ -429,7 +434,7 @@ func (a *applier) ended(line []byte, n int) error {
 	}
 	switch _, err := a.lines.ReadByte(); err {
 	case nil:
-		return damaged("it goes on behind its end")
+		return damaged("there is more behind its end")
 	case io.EOF: // itself
 		return nil
 	default:
@@ -507,7 +512,8 @@ func (a *applier) statement(name string, values int) (*sql.Stmt, error) {
 	want := t.key
 	if !gone {
 		want = len(columns)
-		query = fmt.Sprintf("INSERT OR REPLACE INTO %s (%s) VALUES (%s)", t.name, strings.Join(columns, ","), strings.TrimSuffix(strings.Repeat("?,", want), ","))
+		query = fmt.Sprintf("INSERT OR REPLACE INTO %s (%s) VALUES (%s)", t.name, strings.Join(columns, ","),
+			strings.TrimSuffix(strings.Repeat("?,", want), ","))
 	}
 	if values != want {
 		return nil, damaged("a row of %s has %d values, not %d", bare, values, want)

@@ -1,5 +1,5 @@
-// Package journal remembers what ingest runs have done, so that the next one does
-// only the rest.
+// Package journal remembers what ingest runs have done, so that the next one
+// does only the rest.
 //
 // The journal is a cache of the stores, never the truth: losing it costs reads,
 // not embeddings, and nothing in it is needed to read what was ingested. It
@@ -9,10 +9,11 @@
 //   - each document that is a dead letter or was deferred, with the reason;
 //   - how the last run ended;
 //
-// and what was paid for: the vectors, by embedding space (model and dimensions),
-// and the answers of chat models. It is one SQLite file in WAL mode with
-// synchronous=FULL, beside a lock file that names the run that holds it. [Open]
-// takes the lock; [OpenReadOnly] does not, and may read during a run.
+// and what was paid for: the vectors, by embedding space (model and
+// dimensions), and the answers of chat models. It is one SQLite file in WAL
+// mode with synchronous=FULL, beside a lock file that names the run that holds
+// it. [Open] takes the lock; [OpenReadOnly] does not, and may read during a
+// run.
 //
 // A *Journal is safe for concurrent use. It needs a local disk: SQLite's locks
 // do not hold on a network file system. [Journal.Track], [Journal.WriteAll],
@@ -28,9 +29,11 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -187,7 +190,7 @@ func Open(ctx context.Context, folder string) (*Journal, error) {
 }
 
 // OpenReadOnly opens the journal in folder for looking only, without its lock.
-// The error satisfies errors.Is(err, fs.ErrNotExist) when there is none.
+// The error satisfies errors.Is(err, fs.ErrNotExist) without one.
 func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
 	file := filepath.Join(folder, fileName)
 	if _, err := os.Stat(file); err != nil {
@@ -265,7 +268,8 @@ func (j *Journal) prepare(ctx context.Context, mode string) error {
 		return j.wrap(err)
 	}
 	if found > version {
-		return &CorruptError{Path: j.path, Err: fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version)}
+		return &CorruptError{Path: j.path,
+			Err: fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version)}
 	}
 	if mode == "ro" {
 		if found < version {
@@ -305,16 +309,16 @@ func (j *Journal) Close() error {
 }
 
 // Revoke says that all work by this journal must stop, and why: a lease that it
-// was opened under has been lost. The error's RetryAt method, if it has one, says
-// when to come again. The journal can still be written.
+// was opened under has been lost. The error's RetryAt method, if it has one,
+// says when to come again. The journal can still be written.
 func (j *Journal) Revoke(err error) { j.hold.revoke(err) }
 
 // Restore takes Revoke back, for the work that begins after it.
 func (j *Journal) Restore() { j.hold.restore() }
 
-// Revoked returns a channel that is closed when the journal is revoked, and what
-// waits for that and returns the reason. A journal that is never revoked stays
-// open.
+// Revoked returns a channel that is closed when the journal is revoked, and
+// what waits for that and returns the reason. A journal that is never revoked
+// stays open.
 func (j *Journal) Revoked() (over <-chan struct{}, why func() error) {
 	t := j.hold.current()
 	return t.over, func() error { <-t.over; return t.err }
@@ -330,7 +334,8 @@ func (j *Journal) wrap(err error) error {
 	if ok && (coded.Code()&0xff == 11 || coded.Code()&0xff == 26) {
 		return &CorruptError{Path: j.path, Err: err}
 	}
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fs.ErrNotExist) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return fmt.Errorf("journal %s: %w", j.path, err)
@@ -360,7 +365,8 @@ func scanProblem(row scanner) (Problem, error) {
 	return p, err
 }
 
-// Document looks up a complete document; the second result says whether it is there.
+// Document looks up a complete document; the second result says whether it is
+// there.
 func (j *Journal) Document(ctx context.Context, destination, id string) (Document, bool, error) {
 	d, err := scanDocument(j.document.QueryRowContext(ctx, destination, id))
 	return d, err == nil, j.found(err)
@@ -382,67 +388,65 @@ func (j *Journal) found(err error) error {
 // Complete records documents as complete, in one transaction, and forgets what
 // kept them from it before.
 func (j *Journal) Complete(ctx context.Context, destination string, documents ...Document) error {
-	return j.write(ctx, func(tx *sql.Tx) error {
-		for _, d := range documents {
-			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-				destination, d.ID, d.SHA, d.Policy, d.Chunks, d.At.UnixMilli(), d.Location, d.Version, d.Parser, d.Plain, d.Pending); err != nil {
-				return err
-			}
-			if _, err := tx.ExecContext(ctx, "DELETE FROM problem WHERE destination=? AND id=?", destination, d.ID); err != nil {
-				return err
-			}
+	return writeEach(ctx, j, slices.Values(documents), func(do statement, d Document) error {
+		err := do("INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?,?,?,?,?,?)", destination, d.ID, d.SHA, d.Policy,
+			d.Chunks, d.At.UnixMilli(), d.Location, d.Version, d.Parser, d.Plain, d.Pending)
+		if err != nil {
+			return err
 		}
-		return nil
+		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, d.ID)
 	})
 }
 
 // Fail records why documents are not complete, in one transaction. What was
 // complete before stays recorded: the stores still hold it.
 func (j *Journal) Fail(ctx context.Context, destination string, problems ...Problem) error {
-	return j.write(ctx, func(tx *sql.Tx) error {
-		for _, p := range problems {
-			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO problem VALUES (?,?,?,?,?,?,?,?,?,?)",
-				destination, p.ID, p.SHA, p.Policy, p.Status, p.Stage, p.Kind, p.Reason, p.At.UnixMilli(), p.Location); err != nil {
-				return err
-			}
-		}
-		return nil
+	return writeEach(ctx, j, slices.Values(problems), func(do statement, p Problem) error {
+		return do("INSERT OR REPLACE INTO problem VALUES (?,?,?,?,?,?,?,?,?,?)", destination, p.ID, p.SHA, p.Policy,
+			p.Status, p.Stage, p.Kind, p.Reason, p.At.UnixMilli(), p.Location)
 	})
 }
 
-// Forget drops all that is known of documents, in one transaction.
+// Forget drops all that is known about documents, in one transaction.
 func (j *Journal) Forget(ctx context.Context, destination string, ids ...string) error {
-	return j.write(ctx, func(tx *sql.Tx) error {
-		for _, id := range ids {
-			for _, table := range []string{"document", "problem"} {
-				if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE destination=? AND id=?", destination, id); err != nil {
-					return err
-				}
-			}
+	return writeEach(ctx, j, slices.Values(ids), func(do statement, id string) error {
+		if err := do("DELETE FROM document WHERE destination=? AND id=?", destination, id); err != nil {
+			return err
 		}
-		return nil
+		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, id)
 	})
 }
 
-// Reopen notes that the rows of complete documents are about to be replaced: the
-// documents stay listed, with an empty policy, and count as changed until
+// Reopen notes that the rows of complete documents are about to be replaced:
+// the documents stay listed, with an empty policy, and count as changed until
 // Complete.
 func (j *Journal) Reopen(ctx context.Context, destination string, ids ...string) error {
-	return j.write(ctx, func(tx *sql.Tx) error {
-		for _, id := range ids {
-			if _, err := tx.ExecContext(ctx, "UPDATE document SET policy='', plain='' WHERE destination=? AND id=?", destination, id); err != nil {
-				return err
-			}
-		}
-		return nil
+	return writeEach(ctx, j, slices.Values(ids), func(do statement, id string) error {
+		return do("UPDATE document SET policy='', plain='' WHERE destination=? AND id=?", destination, id)
 	})
 }
 
 // Move notes that documents, by id, are now read from other locations.
 func (j *Journal) Move(ctx context.Context, destination string, locations map[string]string) error {
+	return writeEach(ctx, j, maps.Keys(locations), func(do statement, id string) error {
+		return do("UPDATE document SET location=? WHERE destination=? AND id=?", locations[id], destination, id)
+	})
+}
+
+// statement runs one statement in a transaction.
+type statement func(query string, args ...any) error
+
+// writeEach writes each item, all in one transaction.
+func writeEach[T any](
+	ctx context.Context, j *Journal, items iter.Seq[T], write func(do statement, item T) error,
+) error {
 	return j.write(ctx, func(tx *sql.Tx) error {
-		for id, location := range locations {
-			if _, err := tx.ExecContext(ctx, "UPDATE document SET location=? WHERE destination=? AND id=?", location, destination, id); err != nil {
+		do := func(query string, args ...any) error {
+			_, err := tx.ExecContext(ctx, query, args...)
+			return err
+		}
+		for item := range items {
+			if err := write(do, item); err != nil {
 				return err
 			}
 		}
@@ -516,8 +520,11 @@ func entries[T any](after string, id func(T) string, next func(after string) ([]
 	}
 }
 
-func page[T any](ctx context.Context, j *Journal, scan func(scanner) (T, error), from, destination, after string) ([]T, error) {
-	rows, err := j.db.QueryContext(ctx, from+" WHERE destination=? AND id>? ORDER BY id LIMIT ?", destination, after, pageLength)
+func page[T any](
+	ctx context.Context, j *Journal, scan func(scanner) (T, error), from, destination, after string,
+) ([]T, error) {
+	rows, err := j.db.QueryContext(ctx, from+" WHERE destination=? AND id>? ORDER BY id LIMIT ?",
+		destination, after, pageLength)
 	if err != nil {
 		return nil, j.wrap(err)
 	}
@@ -557,12 +564,13 @@ func (j *Journal) EndRun(ctx context.Context, destination string, at time.Time, 
 	if err != nil {
 		return fmt.Errorf("journal: summary: %w", err)
 	}
-	_, err = j.db.ExecContext(ctx, "INSERT OR REPLACE INTO run VALUES (?,?,?)", destination, at.UnixMilli(), string(text))
+	_, err = j.db.ExecContext(ctx, "INSERT OR REPLACE INTO run VALUES (?,?,?)", destination, at.UnixMilli(),
+		string(text))
 	return j.wrap(err)
 }
 
-// LastRun gives the summary that EndRun kept, as JSON, and when; nil when there
-// was none.
+// LastRun returns the summary that EndRun kept, as JSON, and when; nil before the
+// first.
 func (j *Journal) LastRun(ctx context.Context, destination string) (json.RawMessage, time.Time, error) {
 	var at int64
 	var text string
@@ -581,13 +589,14 @@ func (j *Journal) Collection(ctx context.Context, destination string) (string, e
 	return id, j.found(err)
 }
 
-// SetCollection names the collection that a destination's documents go into. The
-// documents that went into another that had been named are forgotten: they are
-// not in this one. The result is how many that were.
+// SetCollection names the collection that a destination's documents go into.
+// The documents that went into another that had been named are forgotten: they
+// are not in this one. The result is how many that were.
 func (j *Journal) SetCollection(ctx context.Context, destination, id string) (forgotten int64, err error) {
 	err = j.write(ctx, func(tx *sql.Tx) error {
 		var before string
-		err := tx.QueryRowContext(ctx, "SELECT collection FROM destination WHERE destination=?", destination).Scan(&before)
+		err := tx.QueryRowContext(ctx, "SELECT collection FROM destination WHERE destination=?",
+			destination).Scan(&before)
 		named := err == nil
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err

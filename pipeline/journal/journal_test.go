@@ -35,7 +35,8 @@ func TestCompleteAndFail(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, ok)
 
-	dead := Problem{ID: "a", SHA: "s", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty", Reason: "nothing in it", At: noon}
+	dead := Problem{ID: "a", SHA: "s", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty",
+		Reason: "nothing in it", At: noon}
 	require.NoError(t, j.Fail(ctx, "d", dead, Problem{ID: "b", Status: Deferred, At: noon}))
 	got, ok, err := j.Problem(ctx, "d", "a")
 	require.NoError(t, err)
@@ -178,7 +179,8 @@ func TestOpenFaults(t *testing.T) {
 	require.ErrorContains(t, err, "state folder")
 
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, fileName), []byte("this is not a database, however long it may be"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, fileName),
+		[]byte("this is not a database, however long it may be"), 0o600))
 	for range 2 { // the lock is given back by a failed Open
 		_, err = Open(ctx, folder)
 		var corrupt *CorruptError
@@ -214,7 +216,8 @@ func TestManyWriters(t *testing.T) {
 	for w := range 8 {
 		writers.Go(func() {
 			for i := range 20 {
-				assert.NoError(t, j.Complete(t.Context(), "d", Document{ID: strconv.Itoa(w*100 + i), Chunks: 1, At: noon}))
+				assert.NoError(t, j.Complete(t.Context(), "d",
+					Document{ID: strconv.Itoa(w*100 + i), Chunks: 1, At: noon}))
 			}
 		})
 	}
@@ -297,8 +300,8 @@ func TestAnswersAreKept(t *testing.T) {
 	require.Error(t, j.KeepAnswers(t.Context(), map[string]string{"k": ""}))
 }
 
-// A journal that speaks of another collection than the one that is there is of
-// no use.
+// A journal is useless once it names another collection than the one that
+// exists.
 func TestCollectionIsKept(t *testing.T) {
 	j, _ := fresh(t)
 	ctx := t.Context()

@@ -27,13 +27,15 @@ func BenchmarkParse(b *testing.B) {
 	prose := strings.Repeat("The breaker opens after five failures in a row, and stays open for half a minute. Then one call may try.\n\n", 1000)
 	var records strings.Builder
 	for i := range 5000 {
-		records.WriteString(`{"id":` + strconv.Itoa(i) + `,"name":"valve","tags":["a","b"],"at":{"x":1.5,"y":null}}` + "\n")
+		records.WriteString(`{"id":` + strconv.Itoa(i) + `,"name":"valve","tags":["a","b"],"at":{"x":1.5,"y":null}}` +
+			"\n")
 	}
 	for _, row := range []struct{ name, content string }{
 		{"a.txt", prose},
 		{"a.md", "# Title\n\n" + strings.ReplaceAll(prose, "five", "*five* `n`")},
 		{"a.html", strings.Repeat(page, 100)},
-		{"a.pdf", minimalPDF(strings.Split(strings.TrimSpace(strings.ReplaceAll(prose[:20_000], "\n\n", "|")), "|")...)},
+		{"a.pdf", minimalPDF(strings.Split(strings.TrimSpace(strings.ReplaceAll(prose[:20_000], "\n\n", "|")),
+			"|")...)},
 		{"a.csv", "name,price\n" + strings.Repeat("tea,2.5\n", 20_000)},
 		{"a.jsonl", records.String()},
 		{"a.go", strings.Repeat("func a() {\n\tx()\n}\n\n", 5000)},
@@ -52,12 +54,13 @@ func BenchmarkParse(b *testing.B) {
 const rival = "PENSTOCK_LLAMAINDEX"
 
 // measured are the formats of BenchmarkFormats.
-var measured = []string{"pdf", "docx", "pptx", "xlsx", "odt", "epub", "rtf", "eml", "html", "md", "csv", "json", "xml", "txt"}
+var measured = []string{"pdf", "docx", "pptx", "xlsx", "odt", "epub", "rtf", "eml", "html", "md", "csv", "json", "xml",
+	"txt"}
 
-// BenchmarkFormats reads the corpus by format, one file after the other; MB/s is
-// of the files on disk. With a Python that has LlamaIndex it has its readers read
-// the same files in the same run, and says how many times as long they took over
-// those that both could read.
+// BenchmarkFormats reads the corpus by format, one file after the other; MB/s
+// is of the files on disk. With a Python that has LlamaIndex it has its readers
+// read the same files in the same run, and says how many times as long they
+// took over those that both could read.
 func BenchmarkFormats(b *testing.B) {
 	files := filesByFormat(b)
 	reg := newRegistry(b, parse.Limits{})

@@ -15,8 +15,9 @@ import (
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
-// breaking is content of which nothing can be read from a place on: there, reads
-// end with err. With once it is a read that fails, and the next one is good.
+// breaking is content of which nothing can be read from a place on: there,
+// reads end with err. With once it is a read that fails, and the next one is
+// good.
 type breaking struct {
 	content string
 	at      int
@@ -48,10 +49,13 @@ func (b *breaking) ReadAt(p []byte, off int64) (int, error) {
 // stream.
 func formats(t *testing.T) map[string]string {
 	return map[string]string{
-		"a.txt": strings.Repeat("One line of text.\n\n", 20_000), "utf16.txt": "\xff\xfe" + strings.Repeat("a\x00\n\x00", 50_000),
+		"a.txt": strings.Repeat("One line of text.\n\n", 20_000), "utf16.txt": "\xff\xfe" +
+			strings.Repeat("a\x00\n\x00", 50_000),
 		"a.md": "---\ntitle: x\n---\n# A\n\n- b\n\n```go\nx\n```\n", "a.html": page, "a.xml": `<?xml version="1.0"?><a><title>t</title>x<b>y</b></a>`,
-		"a.csv": "name,value\n" + strings.Repeat("row,1\r\n", 50_000), "a.json": `[` + strings.Repeat(`{"a":[1,{"b":"c"}]},`, 20_000) + `{"a":2}]`,
-		"a.jsonl": strings.Repeat(`{"a":"b"}`+"\n", 50_000), "a.go": "package a\n" + strings.Repeat("\nfunc b() {\n\tc()\n}\n", 10_000),
+		"a.csv": "name,value\n" + strings.Repeat("row,1\r\n", 50_000), "a.json": `[` +
+			strings.Repeat(`{"a":[1,{"b":"c"}]},`, 20_000) + `{"a":2}]`,
+		"a.jsonl": strings.Repeat(`{"a":"b"}`+"\n", 50_000), "a.go": "package a\n" +
+			strings.Repeat("\nfunc b() {\n\tc()\n}\n", 10_000),
 		"a.eml": mailText, "a.rtf": rtf, "a.pdf": minimalPDF("Hello", "World"),
 		"a.docx": docx(t), "a.pptx": pptx(t), "a.xlsx": xlsx(t), "a.epub": epub(t), "a.odt": odt(t),
 		"a.zip":    zipOf(t, "a.txt", "x", "b.zip", zipOf(t, "c.md", "# y"), "d.txt", "z"),
@@ -76,10 +80,12 @@ func TestSourceThatBreaksOffIsNoWholeDocument(t *testing.T) {
 	for name, content := range formats(t) {
 		whole, refused := read(t, reg, name, content)
 		for _, err := range []error{
-			fmt.Errorf("broke off: %w", io.EOF), io.ErrUnexpectedEOF, fmt.Errorf("broke off: %w", io.ErrUnexpectedEOF), io.ErrClosedPipe,
+			fmt.Errorf("broke off: %w", io.EOF), io.ErrUnexpectedEOF, fmt.Errorf("broke off: %w",
+				io.ErrUnexpectedEOF), io.ErrClosedPipe,
 			io.EOF, // of a file that is shorter by now
 		} {
-			for _, at := range []int{0, 1, 100, len(content) / 4, len(content) / 2, len(content) - 40, len(content) - 1} {
+			for _, at := range []int{0, 1, 100, len(content) / 4, len(content) / 2, len(content) - 40,
+				len(content) - 1} {
 				for _, once := range []bool{false, true} {
 					if at >= len(content) || at < 0 {
 						continue

@@ -40,8 +40,8 @@ var library struct {
 	err     error
 }
 
-// wholeCorpus says whether tests read every document that there is, as they do at
-// full length (PENSTOCK_LONG=1), or one of each few.
+// wholeCorpus says whether tests read every document that there is, as they do
+// at full length (PENSTOCK_LONG=1), or one of each few.
 var wholeCorpus = os.Getenv("PENSTOCK_LONG") == "1"
 
 // few is one of how many documents tests read otherwise.

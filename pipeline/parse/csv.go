@@ -31,7 +31,8 @@ func (csvParser) Parse(_ context.Context, in Input, emit func(block.Block) error
 	bounded := &rowReader{r: text}
 	buffered := bufio.NewReaderSize(bounded, 64<<10)
 	first, err := buffered.Peek(16 << 10)
-	if err != nil && err != io.EOF && err != bufio.ErrBufferFull { //nolint:errorlint // an error that wraps them is the reader's
+	// nolint:errorlint // an error that wraps them is the reader's
+	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
 		return err
 	}
 	r := csv.NewReader(buffered)

@@ -28,13 +28,15 @@ const (
 )
 
 func (r *Registry) registerBuiltin() {
-	r.register(entry{parser: textParser{}}, mimeText, ".txt", ".text", ".log", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
+	r.register(entry{parser: textParser{}}, mimeText, ".txt", ".text", ".log", ".rst", ".org", ".adoc", ".asciidoc",
+		".tex")
 	r.register(entry{parser: newMarkdownParser()}, "text/markdown", ".md", ".markdown", ".mdown", ".mkd", ".mdx")
 	r.register(entry{parser: htmlParser{}}, mimeHTML, "application/xhtml+xml", ".html", ".htm", ".xhtml")
 	r.register(entry{parser: csvParser{}}, "text/csv", "text/tab-separated-values", ".csv", ".tsv", ".tab", ".psv")
 	r.register(entry{parser: jsonParser{}}, "application/json", "application/geo+json", ".json", ".geojson")
 	r.register(entry{parser: jsonParser{lines: true}}, "application/x-ndjson", ".jsonl", ".ndjson")
-	r.register(entry{parser: xmlParser{}}, mimeXML, "application/xml", ".xml", ".rss", ".atom", ".dbk", ".docbook", ".dita", ".svg")
+	r.register(entry{parser: xmlParser{}}, mimeXML, "application/xml", ".xml", ".rss", ".atom", ".dbk", ".docbook",
+		".dita", ".svg")
 	r.register(entry{parser: emlParser{r}}, "message/rfc822", ".eml")
 	r.register(entry{parser: rtfParser{}}, "text/rtf", "application/rtf", ".rtf")
 	r.register(entry{parser: codeParser{}}, slices.Collect(maps.Keys(codeLanguages))...)
@@ -43,10 +45,12 @@ func (r *Registry) registerBuiltin() {
 	r.register(entry{parser: pptxParser{}, binary: true}, mimePPTX, ".pptx", ".pptm", ".ppsx")
 	r.register(entry{parser: xlsxParser{}, binary: true}, mimeXLSX, ".xlsx", ".xlsm")
 	r.register(entry{parser: epubParser{}, binary: true}, mimeEPUB, ".epub")
-	r.register(entry{parser: odtParser{}, binary: true}, mimeODT, mimeODS, mimeODP, mimeODT+"-template", ".odt", ".ods", ".odp")
+	r.register(entry{parser: odtParser{}, binary: true}, mimeODT, mimeODS, mimeODP, mimeODT+"-template", ".odt", ".ods",
+		".odp")
 	r.register(entry{parser: zipParser{r}, binary: true}, mimeZip, ".zip")
 	r.register(entry{parser: tarParser{r}, binary: true}, "application/x-tar", ".tar")
-	r.register(entry{parser: packedParser{r}, binary: true}, "application/gzip", "application/x-bzip2", ".gz", ".tgz", ".bz2")
+	r.register(entry{parser: packedParser{r}, binary: true}, "application/gzip", "application/x-bzip2", ".gz", ".tgz",
+		".bz2")
 }
 
 // choose finds the parser for a document.
@@ -117,8 +121,8 @@ func contradicts(ext, media string) bool {
 	return plain && (media == mimeHTML || media == "text/rtf")
 }
 
-// extensionOf is the lower-case extension of a path or URL, with its dot, or the
-// whole base name in lower case if there is no dot in it ("makefile").
+// extensionOf is the lower-case extension of a path or URL, with its dot, or
+// the whole base name in lower case if there is no dot in it ("makefile").
 func extensionOf(name string) string {
 	if i := strings.Index(name, "://"); i >= 0 {
 		name, _, _ = strings.Cut(name[i+3:], "?")
@@ -139,7 +143,8 @@ func sniff(in Input, head []byte) (media string, isText bool, err error) {
 		return sniffZip(in), false, nil
 	case bytes.HasPrefix(head, []byte("\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1")):
 		return mimeOLE, false, sniffOLE(in)
-	case bytes.Contains(head[:min(1024, len(head))], []byte("%PDF-")) && (media == mimeAny || media == mimeText || media == mimePDF):
+	case bytes.Contains(head[:min(1024, len(head))], []byte("%PDF-")) &&
+		(media == mimeAny || media == mimeText || media == mimePDF):
 		return mimePDF, false, nil
 	case strings.HasPrefix(media, "text/"), isTextual(media):
 		return media, true, nil
@@ -159,8 +164,8 @@ func isTextual(media string) bool {
 	return false
 }
 
-// looksLikeText accepts text in UTF-16 or UTF-32 without a mark, and text with a few
-// control characters in it.
+// looksLikeText accepts text in UTF-16 or UTF-32 without a mark, and text with
+// a few control characters in it.
 func looksLikeText(head []byte) bool {
 	if guessUTF(head) != nil {
 		return true

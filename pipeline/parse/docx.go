@@ -12,8 +12,8 @@ import (
 )
 
 // docxParser reads Word documents: headings by style or outline level, list
-// items, tables, charts, footnotes and endnotes. Deleted text, comments, and the headers
-// and footers of pages are left out.
+// items, tables, charts, footnotes and endnotes. Deleted text, comments, and
+// the headers and footers of pages are left out.
 type docxParser struct{}
 
 func (docxParser) Name() string { return "docx" }
@@ -83,9 +83,9 @@ func docxStyles(p *zipPackage) (map[string]int, error) {
 	return levels, err
 }
 
-// stylesThatMatter leaves out the styles that cannot be headings, and all that is
-// no style: reading them takes longer than reading most documents. What does not
-// look as Word writes it stays whole.
+// stylesThatMatter leaves out the styles that cannot be headings, and all that
+// is no style: reading them takes longer than reading most documents. What does
+// not look as Word writes it stays whole.
 func stylesThatMatter(content []byte) []byte {
 	const begin, end = "<w:style ", "</w:style>"
 	styles := strings.Split(string(content), end)
@@ -98,7 +98,8 @@ func stylesThatMatter(content []byte) []byte {
 		if at < 0 {
 			return content
 		}
-		if lower := strings.ToLower(style[at:]); strings.Contains(lower, "heading") || strings.Contains(lower, "title") || strings.Contains(lower, "outlinelvl") {
+		if lower := strings.ToLower(style[at:]); strings.Contains(lower, "heading") ||
+			strings.Contains(lower, "title") || strings.Contains(lower, "outlinelvl") {
 			kept = append(kept, style[at:]+end)
 		}
 	}
@@ -126,7 +127,8 @@ type docxWalker struct {
 func (w *docxWalker) token(t xml.Token) error {
 	switch t := t.(type) {
 	case xml.StartElement:
-		if w.skip > 0 || t.Name.Local == "Fallback" || t.Name.Local == "del" && strings.Contains(t.Name.Space, "wordprocessingml") {
+		if w.skip > 0 || t.Name.Local == "Fallback" || t.Name.Local == "del" &&
+			strings.Contains(t.Name.Space, "wordprocessingml") {
 			w.skip++
 			return nil
 		}

@@ -87,7 +87,7 @@ func sampleOf(in Input) ([]byte, error) {
 		if off == 0 {
 			first = bytes.Clone(buf[:n])
 		}
-		if i := bytes.IndexFunc(buf[:n], func(r rune) bool { return r >= utf8.RuneSelf }); i >= 0 || off == 0 && hasEscapes(buf[:n]) {
+		if bytes.ContainsFunc(buf[:n], beyondASCII) || off == 0 && hasEscapes(buf[:n]) {
 			return buf[:n], nil
 		}
 	}
@@ -128,7 +128,8 @@ func markedEncoding(sample []byte) (encoding.Encoding, bool) {
 	return nil, false
 }
 
-// guessUTF recognises UTF-16 and UTF-32 without a mark. Nil means it is neither.
+// guessUTF recognises UTF-16 and UTF-32 without a mark. Nil means it is
+// neither.
 func guessUTF(sample []byte) encoding.Encoding {
 	if enc := guessUTF32(sample); enc != nil {
 		return enc
@@ -208,8 +209,10 @@ func mostlyUTF8(sample []byte) bool {
 
 // hasEscapes recognises ISO-2022 encodings, which are ASCII with escapes.
 func hasEscapes(sample []byte) bool {
-	return bytes.Contains(sample, []byte("\x1b$")) && !bytes.ContainsFunc(sample, func(r rune) bool { return r >= utf8.RuneSelf })
+	return bytes.Contains(sample, []byte("\x1b$")) && !bytes.ContainsFunc(sample, beyondASCII)
 }
+
+func beyondASCII(r rune) bool { return r >= utf8.RuneSelf }
 
 func detectEncoding(sample []byte) encoding.Encoding {
 	found := chardet.Detect(sample[:min(len(sample), sampleBytes)])
@@ -224,8 +227,8 @@ func detectEncoding(sample []byte) encoding.Encoding {
 	return charmap.Windows1252
 }
 
-// namedEncoding finds an encoding by one of its names; nil if there is none,
-// or if it is UTF-8 (which we see for ourselves).
+// namedEncoding finds an encoding by one of its names; nil if it is unknown
+// or UTF-8, which is recognised without a name.
 func namedEncoding(name string) encoding.Encoding {
 	enc, err := htmlindex.Get(strings.ToLower(strings.TrimSpace(name)))
 	if err != nil || enc == textunicode.UTF8 {

@@ -44,7 +44,7 @@ const (
 var hints = map[string]string{
 	unsupported:       "convert it to a supported format, or register a parser for it",
 	empty:             "nothing to do if the document is meant to be empty",
-	noTextLayer:       "run it through OCR (ocrmypdf, for one) and ingest the result",
+	noTextLayer:       "run it through OCR (ocrmypdf, say) and ingest the result",
 	passwordProtected: "save a copy without the password",
 	tooLarge:          "split it, or raise the limit that the message names",
 	malformed:         "open it in the program that made it and save it again",

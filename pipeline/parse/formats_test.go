@@ -66,7 +66,8 @@ func TestHTMLTables(t *testing.T) {
 	}{
 		{"without a head", "<table><tr><td>a<td>b<tr><td>c<td>d</table>", []string{"table a | b\nc | d"}},
 		{"head alone", "<table><tr><th>a<th>b</table>", []string{"table a | b"}},
-		{"head in the first row", "<table><tr><th>a<th>b</th></tr><tr><td>c<td>d</table>", []string{"table {a | b} c | d"}},
+		{"head in the first row", "<table><tr><th>a<th>b</th></tr><tr><td>c<td>d</table>",
+			[]string{"table {a | b} c | d"}},
 		{"for layout", "<table><tr><td>side<td><h1>Title</h1><p>text<td>end</table>after", []string{
 			"paragraph side", "heading1 Title", "paragraph text", "paragraph end", "paragraph after",
 		}},
@@ -174,7 +175,8 @@ func TestManyReadersOfMarkdownAtOnce(t *testing.T) {
 	for i := range 8 {
 		group.Go(func() {
 			for range 50 {
-				blocks, err := read(t, reg, "a.md", fmt.Sprintf("# Head\n\nText %d[^1] [a]\n\n[a]: b\n\n[^1]: Foot %d", i, i))
+				blocks, err := read(t, reg, "a.md",
+					fmt.Sprintf("# Head\n\nText %d[^1] [a]\n\n[a]: b\n\n[^1]: Foot %d", i, i))
 				if assert.NoError(t, err) {
 					assert.Equal(t, fmt.Sprintf("paragraph Foot %d", i), outline(blocks)[2])
 				}
@@ -185,7 +187,8 @@ func TestManyReadersOfMarkdownAtOnce(t *testing.T) {
 }
 
 func TestMarkdownKeepsAlternativeTextsOfPicturesInHTML(t *testing.T) {
-	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.md", `See <img src="a" alt="the &lt;map"> and <b>more</b><br>here.`)
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.md",
+		`See <img src="a" alt="the &lt;map"> and <b>more</b><br>here.`)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"paragraph See the <map and more\nhere."}, outline(blocks))
 }
@@ -251,10 +254,12 @@ func TestPDFFormValuesAreText(t *testing.T) {
 		`<</Type/Annot/Subtype/Widget/FT/Tx/T(Shown)/V(First page.)/Rect[72 600 300 620]>>` +
 		`<</Type/Annot/Subtype/Widget/FT/Btn/T(Box)/V/Yes/Rect[72 600 300 620]>>` +
 		`<</Type/Annot/Subtype/Link/T(no)/V(no)/Rect[72 600 300 620]>>`
-	withForm := strings.Replace(minimalPDF("First page.", "Second."), "/Type/Page/Parent", "/Type/Page/Annots["+form+"]/Parent", 1)
+	withForm := strings.Replace(minimalPDF("First page.", "Second."), "/Type/Page/Parent",
+		"/Type/Page/Annots["+form+"]/Parent", 1)
 	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.pdf", withForm)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"paragraph p1 First page.", "paragraph p1 Name: Alice Liddell", "paragraph p2 Second."}, outline(blocks))
+	assert.Equal(t, []string{"paragraph p1 First page.", "paragraph p1 Name: Alice Liddell", "paragraph p2 Second."},
+		outline(blocks))
 }
 
 func TestPDFWithPassword(t *testing.T) {

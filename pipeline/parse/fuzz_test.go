@@ -15,16 +15,17 @@ import (
 	"github.com/penstock-go/penstock/pipeline/parse"
 )
 
-// fuzz gives mutations of the seeds to the parser that the name chooses: it must
-// not panic or hang, and its blocks must be fit to be shown.
+// fuzz gives mutations of the seeds to the parser that the name chooses: it
+// must not panic or hang, and its blocks must be fit to be shown.
 func fuzz(f *testing.F, name string, seeds ...string) {
 	fuzzIn(f, name, func(_ testing.TB, content string) string { return content }, seeds...)
 }
 
-// fuzzIn mutates a part of a document: a whole package that is mutated is hardly
-// ever one still.
+// fuzzIn mutates a part of a document: a whole package that is mutated is
+// hardly ever one still.
 func fuzzIn(f *testing.F, name string, pack func(t testing.TB, part string) string, seeds ...string) {
-	reg := newRegistry(f, parse.Limits{MaxSize: 1 << 20, MaxUnpacked: 4 << 20, MaxEntries: 200, Timeout: 20 * time.Second})
+	reg := newRegistry(f, parse.Limits{MaxSize: 1 << 20, MaxUnpacked: 4 << 20, MaxEntries: 200,
+		Timeout: 20 * time.Second})
 	for _, seed := range seeds {
 		f.Add([]byte(seed))
 	}
@@ -52,7 +53,8 @@ func stackOf(err *parse.Error) []byte {
 
 func checkBlock(t *testing.T, b block.Block, offset *int64) {
 	for _, s := range []string{b.Text, b.Header, b.Section, b.Lang} {
-		if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7F }) {
+		if !utf8.ValidString(s) || strings.ContainsFunc(s,
+			func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7F }) {
 			t.Fatalf("not clean: %q", s)
 		}
 	}
@@ -71,7 +73,8 @@ func checkBlock(t *testing.T, b block.Block, offset *int64) {
 func FuzzText(f *testing.F) { fuzz(f, "a.txt", "One\r\n\r\nTwo\r", "\xff\xfea\x00b\x00", "caf\xe9") }
 
 func FuzzMarkdown(f *testing.F) {
-	fuzz(f, "a.md", "# A\n\n- b\n  - c\n\n```go\nx\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n<div>h</div>", "---\ntitle: x\n---\ny[^1]\n\n[^1]: z")
+	fuzz(f, "a.md", "# A\n\n- b\n  - c\n\n```go\nx\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n<div>h</div>",
+		"---\ntitle: x\n---\ny[^1]\n\n[^1]: z")
 }
 
 func FuzzHTML(f *testing.F) {
@@ -101,7 +104,8 @@ func FuzzTar(f *testing.F) { fuzz(f, "a.tar.gz", tarGz(f, "a.txt", "x", "b/c.htm
 
 func FuzzDOCXDocument(f *testing.F) {
 	pack := func(t testing.TB, part string) string {
-		return zipOf(t, "word/document.xml", part, "word/styles.xml", `<w:styles `+wordNS+`><w:style w:styleId="h"><w:name w:val="heading 2"/></w:style></w:styles>`)
+		return zipOf(t, "word/document.xml", part, "word/styles.xml",
+			`<w:styles `+wordNS+`><w:style w:styleId="h"><w:name w:val="heading 2"/></w:style></w:styles>`)
 	}
 	fuzzIn(f, "a.docx", pack, `<w:document `+wordNS+`><w:body><w:p><w:pPr><w:pStyle w:val="h"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p>`+
 		`<w:tbl><w:tblPr><w:tblLook w:firstRow="1"/></w:tblPr><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc></w:tr></w:tbl></w:body></w:document>`)
@@ -109,12 +113,14 @@ func FuzzDOCXDocument(f *testing.F) {
 
 func FuzzPPTXSlide(f *testing.F) {
 	pack := func(t testing.TB, part string) string {
-		return zipOf(t, "ppt/presentation.xml", `<p:presentation `+slideNS+`><p:sldIdLst><p:sldId id="256" r:id="rA"/></p:sldIdLst></p:presentation>`,
+		return zipOf(t, "ppt/presentation.xml",
+			`<p:presentation `+slideNS+`><p:sldIdLst><p:sldId id="256" r:id="rA"/></p:sldIdLst></p:presentation>`,
 			"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/></Relationships>`,
 			"ppt/slides/slide1.xml", part,
 			"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="r1" Type="x/chart" Target="slide1.xml"/><Relationship Id="r2" Type="x/notesSlide" Target="slide1.xml"/></Relationships>`)
 	}
-	fuzzIn(f, "a.pptx", pack, chartXML, `<p:sld `+slideNS+`>`+shape(`<p:ph type="title"/>`, "Box")+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc></a:tr></a:tbl></p:sld>`)
+	fuzzIn(f, "a.pptx", pack, chartXML, `<p:sld `+slideNS+`>`+shape(`<p:ph type="title"/>`,
+		"Box")+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc></a:tr></a:tbl></p:sld>`)
 }
 
 func FuzzODTContent(f *testing.F) {
@@ -127,7 +133,8 @@ func FuzzODTContent(f *testing.F) {
 
 func FuzzEPUBPackage(f *testing.F) {
 	pack := func(t testing.TB, part string) string {
-		return zipOf(t, "META-INF/container.xml", `<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>`, "b.opf", part, "a.xhtml", part)
+		return zipOf(t, "META-INF/container.xml",
+			`<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>`, "b.opf", part, "a.xhtml", part)
 	}
 	fuzzIn(f, "a.epub", pack, `<package><metadata><title>T</title></metadata><manifest><item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest><spine><itemref idref="a"/></spine></package>`)
 }

@@ -32,7 +32,7 @@ func (htmlParser) Parse(_ context.Context, in Input, emit func(block.Block) erro
 	return walkHTML(decodeText(content, declaredInHTML(content)), emit)
 }
 
-// declaredInHTML is the encoding in a meta tag; nil if there is none.
+// declaredInHTML is the encoding in a meta tag, or nil.
 func declaredInHTML(content []byte) encoding.Encoding {
 	enc, name, _ := charset.DetermineEncoding(content[:min(1024, len(content))], "")
 	if name == "windows-1252" || name == "utf-8" { // also what it says of pages without one
@@ -41,8 +41,8 @@ func declaredInHTML(content []byte) encoding.Encoding {
 	return enc
 }
 
-// walkHTML emits the blocks of a page. If dropping the furniture leaves nothing,
-// the furniture is the text.
+// walkHTML emits the blocks of a page. If dropping the furniture leaves
+// nothing, the furniture is the text.
 func walkHTML(text string, emit func(block.Block) error) error {
 	w := &htmlWalker{emit: emit, furniture: true}
 	if err := w.walk(text); err != nil || w.emitted {
@@ -201,7 +201,8 @@ func (t *htmlTag) read(tags *html.Tokenizer) {
 		case "aria-hidden":
 			t.hidden = t.hidden || string(value) == "true"
 		case "style":
-			t.hidden = t.hidden || bytes.Contains(value, []byte("display:none")) || bytes.Contains(value, []byte("display: none"))
+			t.hidden = t.hidden || bytes.Contains(value, []byte("display:none")) ||
+				bytes.Contains(value, []byte("display: none"))
 		}
 	}
 }
@@ -244,7 +245,8 @@ func (w *htmlWalker) skip(name string) {
 }
 
 func isVoid(name string) bool {
-	return slices.Contains([]string{"img", "br", "hr", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr"}, name)
+	return slices.Contains([]string{"img", "br", "hr", "input", "link", "meta", "area", "base", "col", "embed",
+		"source", "track", "wbr"}, name)
 }
 
 // open begins an element.
@@ -372,7 +374,8 @@ func (w *htmlWalker) closeTitle() {
 func codeLanguage(class string) string {
 	for name := range strings.FieldsSeq(class) {
 		for _, prefix := range []string{"language-", "lang-", "highlight-", "highlight-source-"} {
-			if lang, ok := strings.CutPrefix(name, prefix); ok && lang != "" && lang != "default" && lang != "none" && lang != "text" {
+			if lang, ok := strings.CutPrefix(name, prefix); ok && lang != "" && lang != "default" && lang != "none" &&
+				lang != "text" {
 				return strings.TrimPrefix(lang, "source-")
 			}
 		}

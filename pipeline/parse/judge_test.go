@@ -36,7 +36,8 @@ var judges = []judge{
 	{"pdftotext", "pdf", func(path string) *exec.Cmd { return exec.Command("pdftotext", "-q", path, "-") }, 0.98, 0.90},
 	{"pandoc", "docx", pandoc("docx"), 0.99, 0.99},
 	{"pandoc", "odt", pandoc("odt"), 0.99, 0.98},
-	{"unrtf", "rtf", func(path string) *exec.Cmd { return exec.Command("unrtf", "--text", "--nopict", path) }, 0.99, 0.97},
+	{"unrtf", "rtf", func(path string) *exec.Cmd { return exec.Command("unrtf", "--text", "--nopict", path) }, 0.99,
+		0.97},
 	{"pandoc", "epub", pandoc("epub"), 0.97, 0.96}, // the rest is the navigation on every page of these books
 	{"pandoc", "md", pandoc("gfm"), 0.99, 0.99},
 	{"pandoc", "html", ownWords(pandoc("html")), 0.99, 0.98},
@@ -49,15 +50,16 @@ var judges = []judge{
 // the memory there is.
 func pandoc(format string) func(string) *exec.Cmd {
 	return func(path string) *exec.Cmd {
-		return exec.Command("pandoc", "+RTS", "-M256m", "-RTS", "--sandbox", "-f", format, "-t", "plain", "--wrap=none", path)
+		return exec.Command("pandoc", "+RTS", "-M256m", "-RTS", "--sandbox", "-f", format, "-t", "plain", "--wrap=none",
+			path)
 	}
 }
 
 var notOwnWords = regexp.MustCompile(`(?is)<(nav|canvas|svg|button|select)\b.*?</(nav|canvas|svg|button|select)>|` +
 	`<div class="sphinxsidebar".*|<a class="headerlink"[^>]*>[^<]*</a>|<p style="display: ?none">[^<]*</p>`)
 
-// ownWords gives a judge the page without its navigation, which is left out here
-// by design.
+// ownWords gives a judge the page without its navigation, which is left out
+// here by design.
 func ownWords(judge func(string) *exec.Cmd) func(string) *exec.Cmd {
 	return func(path string) *exec.Cmd {
 		command := judge("-")
@@ -107,7 +109,8 @@ func judged(t *testing.T, ext string) []sample {
 	reg := newRegistry(t, parse.Limits{})
 	for _, pattern := range map[string][]string{
 		"epub": {filepath.Join(upstreams.Manuals(t), "*", "usr", "share", "doc", "*", "*.epub")},
-		"html": {filepath.Join(upstreams.PythonDocs(t), "library", "[de]*.html"), filepath.Join(upstreams.PythonDocs(t), "tutorial", "*.html")},
+		"html": {filepath.Join(upstreams.PythonDocs(t), "library", "[de]*.html"),
+			filepath.Join(upstreams.PythonDocs(t), "tutorial", "*.html")},
 	}[ext] {
 		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
@@ -184,14 +187,15 @@ func textOf(blocks []block.Block) string {
 	return text.String()
 }
 
-// notText is what the judges add: numbers before items, and what unrtf says of a
-// file.
+// notText is what the judges add: numbers before items, and what unrtf says of
+// a file.
 var notText = regexp.MustCompile(`(?m)^\s*(?:[0-9]+|[a-z]|[ivx]+)[.)] |(?s:^###.*?^-{17}$)`)
 
 // wordsOf are the words of a text, in lower case, ligatures and raised digits
 // made plain.
 func wordsOf(s string) []string {
-	return strings.FieldsFunc(strings.ToLower(norm.NFKC.String(s)), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return strings.FieldsFunc(strings.ToLower(norm.NFKC.String(s)),
+		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
 // pairs are the words with their successors.

@@ -66,7 +66,8 @@ func newBudget(l Limits) *budget {
 // inside is the budget for the members of a container in this one.
 func (b *budget) inside() (*budget, error) {
 	if b.depth >= b.limits.MaxDepth {
-		return nil, refuse(tooLarge, fmt.Errorf("containers are nested more than %d deep (MaxDepth)", b.limits.MaxDepth))
+		return nil, refuse(tooLarge, fmt.Errorf("containers are nested more than %d deep (MaxDepth)",
+			b.limits.MaxDepth))
 	}
 	inner := *b
 	inner.depth++
@@ -112,7 +113,8 @@ func (b *budget) spend(n, unpacked, packed int64) error {
 	case unpacked > b.limits.MaxSize:
 		return refuse(tooLarge, fmt.Errorf("a member unpacks to more than %d bytes (MaxSize)", b.limits.MaxSize))
 	case packed > 0 && unpacked > ratioGrace && unpacked/packed > b.limits.MaxRatio:
-		return refuse(tooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio)", b.limits.MaxRatio))
+		return refuse(tooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio)",
+			b.limits.MaxRatio))
 	}
 	return nil
 }

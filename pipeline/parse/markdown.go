@@ -21,7 +21,8 @@ import (
 type markdownParser struct{ parser parser.Parser }
 
 func newMarkdownParser() markdownParser {
-	return markdownParser{goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote, extension.DefinitionList)).Parser()}
+	return markdownParser{goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote,
+		extension.DefinitionList)).Parser()}
 }
 
 func (markdownParser) Name() string { return "markdown" }
@@ -57,7 +58,8 @@ func frontMatter(content string, emit func(block.Block) error) (string, error) {
 		for line := range strings.SplitSeq(meta, "\n") {
 			key, value, _ := strings.Cut(strings.Replace(line, "=", ":", 1), ":")
 			if strings.TrimSpace(key) == "title" {
-				if err := emit(block.Block{Kind: block.Title, Text: strings.Trim(strings.TrimSpace(value), `"'`)}); err != nil {
+				if err := emit(block.Block{Kind: block.Title,
+					Text: strings.Trim(strings.TrimSpace(value), `"'`)}); err != nil {
 					return "", err
 				}
 			}

@@ -22,7 +22,8 @@ func (odtParser) Parse(_ context.Context, in Input, emit func(block.Block) error
 	if err != nil {
 		return err
 	}
-	if manifest, err := p.read("META-INF/manifest.xml"); err == nil && strings.Contains(string(manifest), "encryption-data") {
+	if manifest, err := p.read("META-INF/manifest.xml"); err == nil &&
+		strings.Contains(string(manifest), "encryption-data") {
 		return refuse(passwordProtected, nil)
 	}
 	if err := p.title("meta.xml", emit); err != nil {

@@ -61,12 +61,16 @@ func TestDOCX(t *testing.T) {
 // read whole.
 func TestDOCXStyles(t *testing.T) {
 	for _, row := range []struct{ name, styles, kind string }{
-		{"heading after latent styles", `<w:styles ` + wordNS + `><w:latentStyles><w:lsdException w:name="heading 3"/></w:latentStyles>` +
+		{"heading after latent styles", `<w:styles ` + wordNS +
+			`><w:latentStyles><w:lsdException w:name="heading 3"/></w:latentStyles>` +
 			`<w:style w:styleId="n"><w:name w:val="Normal"/></w:style><w:style w:styleId="s"><w:name w:val="Heading 3"/></w:style></w:styles>`, "heading3"},
-		{"outline level", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Mine"/><w:pPr><w:outlineLvl w:val="1"/></w:pPr></w:style></w:styles>`, "heading2"},
-		{"title", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Title"/></w:style></w:styles>`, "heading1"},
+		{"outline level", `<w:styles ` + wordNS +
+			`><w:style w:styleId="s"><w:name w:val="Mine"/><w:pPr><w:outlineLvl w:val="1"/></w:pPr></w:style></w:styles>`, "heading2"},
+		{"title", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Title"/></w:style></w:styles>`,
+			"heading1"},
 		{"other prefix", `<x:styles xmlns:x="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><x:style x:styleId="s"><x:name x:val="heading 4"/></x:style></x:styles>`, "heading4"},
-		{"none", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Quote"/></w:style></w:styles>`, "paragraph"},
+		{"none", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Quote"/></w:style></w:styles>`,
+			"paragraph"},
 		{"odd", `</w:style>`, "paragraph"},
 	} {
 		blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(t, "word/styles.xml", row.styles,
@@ -81,15 +85,18 @@ func TestDOCXStyles(t *testing.T) {
 }
 
 func shape(holder, text string) string {
-	return `<p:sp><p:nvSpPr><p:nvPr>` + holder + `</p:nvPr></p:nvSpPr><p:txBody><a:p><a:r><a:t>` + text + `</a:t></a:r></a:p></p:txBody></p:sp>`
+	return `<p:sp><p:nvSpPr><p:nvPr>` + holder + `</p:nvPr></p:nvSpPr><p:txBody><a:p><a:r><a:t>` + text +
+		`</a:t></a:r></a:p></p:txBody></p:sp>`
 }
 
 func pptx(t testing.TB) string {
 	return zipOf(t,
 		"ppt/presentation.xml", `<p:presentation `+slideNS+`><p:sldIdLst><p:sldId id="256" r:id="rB"/><p:sldId id="257" r:id="rA"/></p:sldIdLst></p:presentation>`,
 		"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/><Relationship Id="rB" Type="x/slide" Target="/ppt/slides/slide2.xml"/></Relationships>`,
-		"ppt/slides/slide1.xml", `<p:sld `+slideNS+`>`+shape("", "Box")+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc><a:tc/></a:tr><a:tr><a:tc><a:p><a:r><a:t>v</a:t></a:r></a:p></a:tc><a:tc/></a:tr></a:tbl></p:sld>`,
-		"ppt/slides/slide2.xml", `<p:sld `+slideNS+`>`+shape(`<p:ph type="ctrTitle"/>`, "Hello")+shape(`<p:ph idx="1"/>`, "Point")+shape(`<p:ph type="sldNum"/>`, "1")+`</p:sld>`,
+		"ppt/slides/slide1.xml", `<p:sld `+slideNS+`>`+shape("",
+			"Box")+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc><a:tc/></a:tr><a:tr><a:tc><a:p><a:r><a:t>v</a:t></a:r></a:p></a:tc><a:tc/></a:tr></a:tbl></p:sld>`,
+		"ppt/slides/slide2.xml", `<p:sld `+slideNS+`>`+shape(`<p:ph type="ctrTitle"/>`,
+			"Hello")+shape(`<p:ph idx="1"/>`, "Point")+shape(`<p:ph type="sldNum"/>`, "1")+`</p:sld>`,
 		"ppt/slides/_rels/slide2.xml.rels", `<Relationships><Relationship Id="r1" Type="x/notesSlide" Target="../notesSlides/n.xml"/></Relationships>`,
 		"ppt/notesSlides/n.xml", `<p:notes `+slideNS+`>`+shape(`<p:ph type="body"/>`, "Say hi")+`</p:notes>`)
 }
@@ -112,7 +119,8 @@ const chartXML = `<c:chartSpace xmlns:c="c" xmlns:a="a"><c:chart><c:title><c:tx>
 // Decks of charts were refused for having no text.
 func TestChartsAndDiagramsAreText(t *testing.T) {
 	parts := []string{
-		"ppt/presentation.xml", `<p:presentation ` + slideNS + `><p:sldIdLst><p:sldId id="256" r:id="rA"/></p:sldIdLst></p:presentation>`,
+		"ppt/presentation.xml", `<p:presentation ` + slideNS +
+			`><p:sldIdLst><p:sldId id="256" r:id="rA"/></p:sldIdLst></p:presentation>`,
 		"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/></Relationships>`,
 		"ppt/slides/slide1.xml", `<p:sld ` + slideNS + `/>`,
 		"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="r1" Type="x/chart" Target="../charts/c.xml"/><Relationship Id="r2" Type="x/diagramData" Target="../diagrams/d.xml"/></Relationships>`,
@@ -140,7 +148,8 @@ func xlsx(t testing.TB) string {
 	defer f.Close()
 	_, err := f.NewSheet("Prices")
 	require.NoError(t, err)
-	for cell, value := range map[string]any{"A1": "name", "B1": "price", "A2": "tea", "B2": 2.5, "A3": "milk", "B3": 1} {
+	for cell, value := range map[string]any{"A1": "name", "B1": "price", "A2": "tea", "B2": 2.5, "A3": "milk",
+		"B3": 1} {
 		require.NoError(t, f.SetCellValue("Prices", cell, value))
 	}
 	require.NoError(t, f.SetCellValue("Sheet1", "A1", "alone"))
@@ -170,7 +179,8 @@ func epub(t testing.TB) string {
 func TestEPUB(t *testing.T) {
 	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.epub", epub(t))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"title The Book", "heading1 One", "paragraph First.", "heading1 Two", "paragraph Last."}, outline(blocks))
+	assert.Equal(t, []string{"title The Book", "heading1 One", "paragraph First.", "heading1 Two", "paragraph Last."},
+		outline(blocks))
 }
 
 func odt(t testing.TB) string {
@@ -193,9 +203,10 @@ func TestODT(t *testing.T) {
 }
 
 func TestODTWordsAroundAPictureStayApart(t *testing.T) {
-	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.odt", zipOf(t, "mimetype", "application/vnd.oasis.opendocument.text",
-		"content.xml", `<office:document-content `+odfNS+` xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0" xmlns:svg="svg"><office:body><office:text><text:p>Before`+
-			`<draw:frame><draw:text-box><text:p>Caption</text:p></draw:text-box><svg:title>Error</svg:title><svg:desc>A sign</svg:desc></draw:frame>after</text:p></office:text></office:body></office:document-content>`))
+	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.odt",
+		zipOf(t, "mimetype", "application/vnd.oasis.opendocument.text",
+			"content.xml", `<office:document-content `+odfNS+` xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0" xmlns:svg="svg"><office:body><office:text><text:p>Before`+
+				`<draw:frame><draw:text-box><text:p>Caption</text:p></draw:text-box><svg:title>Error</svg:title><svg:desc>A sign</svg:desc></draw:frame>after</text:p></office:text></office:body></office:document-content>`))
 	require.NoError(t, err)
 	require.Len(t, blocks, 1)
 	assert.Equal(t, []string{"Before", "Caption", "Error", "A", "sign", "after"}, strings.Fields(blocks[0].Text))
@@ -240,7 +251,8 @@ func tarGz(t testing.TB, parts ...string) string {
 	packed := gzip.NewWriter(&b)
 	w := tar.NewWriter(packed)
 	for i := 0; i < len(parts); i += 2 {
-		require.NoError(t, w.WriteHeader(&tar.Header{Name: parts[i], Size: int64(len(parts[i+1])), Mode: 0o600, Typeflag: tar.TypeReg}))
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: parts[i], Size: int64(len(parts[i+1])), Mode: 0o600,
+			Typeflag: tar.TypeReg}))
 		_, err := w.Write([]byte(parts[i+1]))
 		require.NoError(t, err)
 	}
@@ -252,10 +264,13 @@ func tarGz(t testing.TB, parts ...string) string {
 
 func TestArchives(t *testing.T) {
 	reg := newRegistry(t, parse.Limits{})
-	parts := []string{"b.txt", "Two.", "../../a.md", "# One", "__MACOSX/x.txt", "no", "empty.txt", "", "x.bin", "\x00\x01\x02\x03\x04\x05\x06\x07"}
-	want := []string{"paragraph @b.txt Two.", "heading1 @a.md One", "note @x.bin unsupported format: the content is application/octet-stream"}
+	parts := []string{"b.txt", "Two.", "../../a.md", "# One", "__MACOSX/x.txt", "no", "empty.txt", "", "x.bin",
+		"\x00\x01\x02\x03\x04\x05\x06\x07"}
+	want := []string{"paragraph @b.txt Two.", "heading1 @a.md One",
+		"note @x.bin unsupported format: the content is application/octet-stream"}
 	for _, row := range []struct{ name, content string }{
-		{"a.zip", zipOf(t, parts...)}, {"a.tar.gz", tarGz(t, parts...)}, {"a.tgz", tarGz(t, parts...)}, {"noname", tarGz(t, parts...)},
+		{"a.zip", zipOf(t, parts...)}, {"a.tar.gz", tarGz(t, parts...)}, {"a.tgz", tarGz(t, parts...)}, {"noname",
+			tarGz(t, parts...)},
 	} {
 		blocks, err := read(t, reg, row.name, row.content)
 		require.NoError(t, err, row.name)
@@ -283,16 +298,20 @@ func TestContainersHaveOneBudget(t *testing.T) {
 	}{
 		{"ratio", zipOf(t, "a.txt", zeros), "MaxRatio", parse.Limits{MaxRatio: 50}},
 		{"bytes", zipOf(t, "a.txt", "aaaa bbbb", "b.txt", "cccc dddd"), "MaxUnpacked", parse.Limits{MaxUnpacked: 12}},
-		{"bytes in an inner archive", zipOf(t, "a.zip", zipOf(t, "b.txt", strings.Repeat("0", 5000))), "MaxUnpacked", parse.Limits{MaxUnpacked: 4000}},
+		{"bytes in an inner archive", zipOf(t, "a.zip", zipOf(t, "b.txt", strings.Repeat("0", 5000))), "MaxUnpacked",
+			parse.Limits{MaxUnpacked: 4000}},
 		{"member", zipOf(t, "a.txt", zeros), "MaxSize", parse.Limits{MaxSize: 2 << 20, MaxRatio: 10_000}},
 		{"entries", zipOf(t, many...), "MaxEntries", parse.Limits{MaxEntries: 20}},
 		{"entries of a tar", tarGz(t, many...), "MaxEntries", parse.Limits{MaxEntries: 20}},
 		{"depth", nested, "MaxDepth", parse.Limits{}},
 		{"office", docx(t), "MaxUnpacked", parse.Limits{MaxUnpacked: 100}},
 		{"workbook", xlsx(t), "MaxUnpacked", parse.Limits{MaxUnpacked: 5000}},
-		{"workbook in an archive", zipOf(t, "a.xlsx", xlsx(t)), "MaxUnpacked", parse.Limits{MaxUnpacked: int64(len(xlsx(t))) + 1000}},
-		{"part of a workbook", zipOf(t, "xl/workbook.xml", zeros), "MaxSize", parse.Limits{MaxSize: 2 << 20, MaxRatio: 10_000}},
-		{"workbook as a whole", zipOf(t, "xl/workbook.xml", zeros, "xl/a.xml", zeros, "xl/b.xml", zeros, "xl/c.xml", zeros), "3 × MaxSize", parse.Limits{MaxSize: 4 << 20, MaxRatio: 10_000}},
+		{"workbook in an archive", zipOf(t, "a.xlsx", xlsx(t)), "MaxUnpacked",
+			parse.Limits{MaxUnpacked: int64(len(xlsx(t))) + 1000}},
+		{"part of a workbook", zipOf(t, "xl/workbook.xml", zeros), "MaxSize",
+			parse.Limits{MaxSize: 2 << 20, MaxRatio: 10_000}},
+		{"workbook as a whole", zipOf(t, "xl/workbook.xml", zeros, "xl/a.xml", zeros, "xl/b.xml", zeros, "xl/c.xml",
+			zeros), "3 × MaxSize", parse.Limits{MaxSize: 4 << 20, MaxRatio: 10_000}},
 	} {
 		_, err := read(t, newRegistry(t, row.limits), "a.zip", row.content)
 		require.Equal(t, "too large", kindOf(err), row.name)
@@ -314,9 +333,12 @@ func TestRecordsAndRows(t *testing.T) {
 		{"a.json", `[{"n":1},{"n":2}]`, []string{"record n: 1", "record n: 2"}},
 		{"noname", "{\"n\":1}\n{\"n\":2}\n", []string{"record n: 1", "record n: 2"}},
 		{"a.jsonl", "{\"n\":1.50}\r\n\r\n\"text\"\n", []string{"record n: 1.50", "record text"}},
-		{"a.xml", `<?xml version="1.0" encoding="iso-8859-1"?><r><title>T</title><p>Gr` + "\xfc" + `n <b>und</b> &amp; blau</p><q><![CDATA[x]]></q></r>`, []string{"heading1 T", "paragraph Grün und & blau", "paragraph x"}},
+		{"a.xml", `<?xml version="1.0" encoding="iso-8859-1"?><r><title>T</title><p>Gr` + "\xfc" +
+			`n <b>und</b> &amp; blau</p><q><![CDATA[x]]></q></r>`, []string{"heading1 T", "paragraph Grün und & blau",
+			"paragraph x"}},
 		{"a.xml", `<r><i k="v" n="1"/></r>`, []string{"record i.k: v\ni.n: 1"}},
-		{"main.go", "package main\n\nfunc a() {\n\n\tx()\n}\n", []string{"code [go] package main\n\nfunc a() {\n\n\tx()\n}"}},
+		{"main.go", "package main\n\nfunc a() {\n\n\tx()\n}\n",
+			[]string{"code [go] package main\n\nfunc a() {\n\n\tx()\n}"}},
 		{"Makefile", "all:\n\tgo build\n", []string{"code [makefile] all:\n\tgo build"}},
 	} {
 		blocks, err := read(t, reg, row.name, row.content)

@@ -39,8 +39,8 @@ import (
 
 // Input is one document to be read.
 type Input struct {
-	// Name is a slash path or URL. It helps to choose the format, and it is
-	// what errors speak of.
+	// Name is a slash path or URL. It helps to choose the format, and errors
+	// name it.
 	Name string
 	// Content is read only while Blocks or Detect runs.
 	Content io.ReaderAt

@@ -166,7 +166,7 @@ func TestParsersLeftBehindAreBounded(t *testing.T) {
 		}
 		_, err := read(t, reg, "b.x", "content")
 		require.Equal(t, "timed out", kindOf(err))
-		assert.ErrorContains(t, err, "16 parsers are still at work")
+		assert.ErrorContains(t, err, "16 parsers still work")
 		assert.EqualValues(t, 16, started.Load(), "the seventeenth has not begun")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -204,7 +204,8 @@ func TestSlowReaderIsNotATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegistry(t, parse.Limits{Timeout: time.Second})
 		n := 0
-		for _, err := range reg.Blocks(t.Context(), parse.FromBytes("a.txt", []byte(strings.Repeat("word\n\n", 1000)))) {
+		for _, err := range reg.Blocks(t.Context(),
+			parse.FromBytes("a.txt", []byte(strings.Repeat("word\n\n", 1000)))) {
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
 			n++
@@ -216,7 +217,8 @@ func TestSlowReaderIsNotATimeout(t *testing.T) {
 func TestReaderThatStopsFreesTheParser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		reg := newRegistry(t, parse.Limits{})
-		for _, err := range reg.Blocks(t.Context(), parse.FromBytes("a.txt", []byte(strings.Repeat("word\n\n", 100_000)))) {
+		for _, err := range reg.Blocks(t.Context(),
+			parse.FromBytes("a.txt", []byte(strings.Repeat("word\n\n", 100_000)))) {
 			require.NoError(t, err)
 			break
 		}
@@ -283,7 +285,7 @@ func TestMemoryOfAStreamDoesNotGrow(t *testing.T) {
 
 type endlessText struct{}
 
-const line = "A line of text that goes on for a while, and then ends.\n\n"
+const line = "A line of text that continues for a while, and then ends.\n\n"
 
 func (endlessText) ReadAt(p []byte, off int64) (int, error) {
 	for i := range p {

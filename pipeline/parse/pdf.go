@@ -124,14 +124,16 @@ func readPDF(engine pdfium.Pdfium, content []byte, emit func(block.Block) error)
 	return readPDFPages(engine, document, count.PageCount, emit)
 }
 
-func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int, emit func(block.Block) error) error {
+func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int,
+	emit func(block.Block) error) error {
 	found := false
 	var broken error
 	for i := range count {
 		text, err := pdfPage(engine, document, i)
 		if err != nil {
 			broken = err
-			if err := emit(block.Block{Kind: block.Note, Text: "the page cannot be read: " + err.Error(), Page: i + 1}); err != nil {
+			note := block.Block{Kind: block.Note, Text: "the page cannot be read: " + err.Error(), Page: i + 1}
+			if err := emit(note); err != nil {
 				return err
 			}
 			continue
@@ -212,7 +214,8 @@ func pdfParagraphs(page string) []string {
 	var paragraphs []string
 	start := 0
 	for i, line := range lines {
-		ends := line == "" || strings.ContainsAny(line[len(line)-1:], ".!?:") && float64(len(line)) < shortLine*float64(widest)
+		ends := line == "" || strings.ContainsAny(line[len(line)-1:], ".!?:") &&
+			float64(len(line)) < shortLine*float64(widest)
 		if ends || i == len(lines)-1 {
 			if text := strings.TrimSpace(strings.Join(lines[start:i+1], "\n")); text != "" {
 				paragraphs = append(paragraphs, text)
@@ -223,8 +226,8 @@ func pdfParagraphs(page string) []string {
 	return paragraphs
 }
 
-// pdfLines splits a page into lines, with words that were hyphenated at a line's
-// end made whole; PDFium marks those hyphens with U+FFFE or U+0002.
+// pdfLines splits a page into lines, with words that were hyphenated at a
+// line's end made whole; PDFium marks those hyphens with U+FFFE or U+0002.
 func pdfLines(page string) []string {
 	for _, mark := range []string{"\uFFFE", "\x02"} {
 		page = strings.ReplaceAll(page, mark+"\r\n", "")

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// minimalPDF is a PDF with a page for each text; an empty text is an empty page.
+// minimalPDF is a PDF with a page for each text; an empty text is an empty
+// page.
 func minimalPDF(texts ...string) string {
 	var objects []string
 	kids := make([]string, len(texts))

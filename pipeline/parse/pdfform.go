@@ -12,8 +12,9 @@ import (
 type pdfField struct{ name, value string }
 
 // openPDFForm makes what lies on a page (the values of its form, stamps, text
-// boxes) a part of it, and returns what is filled in: a value that was filled in
-// by a program may have no look yet. A page on which that fails is read without.
+// boxes) a part of it, and returns what is filled in: a value that was filled
+// in by a program may have no look yet. A page on which that fails is read
+// without.
 func openPDFForm(engine pdfium.Pdfium, page requests.Page) []pdfField {
 	lying, err := engine.FPDFPage_GetAnnotCount(&requests.FPDFPage_GetAnnotCount{Page: page})
 	if err != nil || lying.Count == 0 {

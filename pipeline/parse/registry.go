@@ -68,7 +68,8 @@ func (r *Registry) Close() error { return r.pdf.close() }
 
 // Detect says which parser will read the document. It reads the beginning of
 // the content, and the directory of a zip file. The error is an *Error of kind
-// "unsupported format", "no text" or "password protected", or a failure to read.
+// "unsupported format", "no text" or "password protected", or a failure to
+// read.
 func (r *Registry) Detect(in Input) (Format, error) {
 	in, source := guard(in)
 	_, format, err := r.choose(in)
@@ -149,8 +150,8 @@ func joinSection(outer, inner string) string {
 }
 
 // guardedSource remembers a failure to read, which says nothing about the
-// document and must be taken neither for a malformed one nor for its end: that is
-// io.EOF itself, and not before the size.
+// document and must be taken neither for a malformed one nor for its end: that
+// is io.EOF itself, and not before the size.
 type guardedSource struct {
 	io.ReaderAt
 	size int64

@@ -30,7 +30,8 @@ func (rtfParser) Parse(_ context.Context, in Input, emit func(block.Block) error
 	if start < 0 {
 		return errors.New(`it does not begin with {\rtf`)
 	}
-	w := &rtfWalker{emit: emit, src: string(content[start:]), codepage: charmap.Windows1252, state: rtfState{unicodeSkip: 1}}
+	w := &rtfWalker{emit: emit, src: string(content[start:]), codepage: charmap.Windows1252,
+		state: rtfState{unicodeSkip: 1}}
 	w.table.emit = emit
 	return w.walk()
 }
@@ -226,7 +227,8 @@ func (w *rtfWalker) word(word string, value int) error {
 	case "ansicpg":
 		if enc := namedEncoding("windows-" + strconv.Itoa(value)); enc != nil {
 			w.codepage = enc
-		} else if enc := namedEncoding(map[int]string{932: "shift_jis", 936: "gbk", 949: "euc-kr", 950: "big5"}[value]); enc != nil {
+		} else if enc := namedEncoding(map[int]string{932: "shift_jis", 936: "gbk", 949: "euc-kr",
+			950: "big5"}[value]); enc != nil {
 			w.codepage = enc
 		}
 	case "title":

@@ -63,7 +63,8 @@ const (
 
 func startRun(ctx context.Context, parser Parser, in Input, source *guardedSource, left *leftBehind) *run {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{parser: parser, in: in, source: source, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(), left: left}
+	r := &run{parser: parser, in: in, source: source, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(),
+		left: left}
 	go r.parse(ctx)
 	return r
 }
@@ -179,7 +180,8 @@ func (r *run) next(ctx context.Context, timer *time.Timer) (batch, error) {
 	case <-ctx.Done():
 		return batch{}, callerLeft{ctx.Err()}
 	case <-timer.C:
-		return batch{}, refuse(timedOut, errors.New("the parser was still at work when the time limit passed (Timeout)"))
+		return batch{}, refuse(timedOut,
+			errors.New("the parser was still at work when the time limit passed (Timeout)"))
 	}
 }
 
@@ -229,7 +231,9 @@ func (l *leftBehind) wait(ctx context.Context, limit time.Duration) error {
 		case <-ctx.Done():
 			return callerLeft{ctx.Err()}
 		case <-timer.C:
-			return refuse(timedOut, fmt.Errorf("%d parsers are still at work on documents whose time was up; only a new process ends them", maxLeftBehind))
+			err := fmt.Errorf("%d parsers still work on documents whose time was up; only a new process ends them",
+				maxLeftBehind)
+			return refuse(timedOut, err)
 		}
 	}
 }

@@ -49,8 +49,8 @@ func (textParser) Parse(_ context.Context, in Input, emit func(block.Block) erro
 }
 
 // eachLine calls fn with each line and its line ending, any of "\n", "\r\n" and
-// "\r". A line of more than maxBlock bytes comes in pieces, cut at a space where
-// there is one and never inside a rune.
+// "\r". A line of more than maxBlock bytes comes in pieces, cut at a space
+// where there is one and never inside a rune.
 func eachLine(r io.Reader, fn func(line string) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 4096), maxBlock+utf8.UTFMax)

@@ -50,10 +50,10 @@ func (xlsxParser) Parse(ctx context.Context, in Input, emit func(block.Block) er
 	return nil
 }
 
-// claim takes all members of a package from the budget at once, for a reader that
-// unpacks them by itself, and returns their size. They say how large they are, and
-// a zip reader gives no more of a member than that. A package that is held in
-// memory as a whole may take packageFactor times the room of a member.
+// claim takes all members of a package from the budget at once, for a reader
+// that unpacks them by itself, and returns their size. They say how large they
+// are, and a zip reader gives no more of a member than that. A package that is
+// held in memory as a whole may take packageFactor times the room of a member.
 func (p *zipPackage) claim() (total int64, err error) {
 	for _, f := range p.order {
 		size := int64(min(f.UncompressedSize64, math.MaxInt64/2))
@@ -68,8 +68,8 @@ func (p *zipPackage) claim() (total int64, err error) {
 	return total, nil
 }
 
-// packageFactor is how many times MaxSize the parts of a workbook may unpack to:
-// its cells are markup, and most of that is not text.
+// packageFactor is how many times MaxSize the parts of a workbook may unpack
+// to: its cells are markup, and most of that is not text.
 const packageFactor = 3
 
 func xlsxRefusal(err error) error {

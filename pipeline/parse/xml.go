@@ -22,7 +22,7 @@ func (xmlParser) builtin()     {}
 
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']`)
 
-// declaredInXML is the encoding in the XML declaration; nil if there is none.
+// declaredInXML is the encoding in the XML declaration, or nil.
 func declaredInXML(content []byte) encoding.Encoding {
 	m := xmlEncoding.FindSubmatch(content[:min(256, len(content))])
 	if m == nil {

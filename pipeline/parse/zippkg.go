@@ -80,7 +80,8 @@ func (p *zipPackage) relations(part string) (map[string]relation, error) {
 			if !strings.HasPrefix(target, "/") {
 				target = path.Join(path.Dir(part), target)
 			}
-			found[attr(start, "Id")] = relation{kind: path.Base(attr(start, "Type")), target: strings.TrimPrefix(target, "/")}
+			found[attr(start, "Id")] = relation{kind: path.Base(attr(start, "Type")),
+				target: strings.TrimPrefix(target, "/")}
 		}
 		return nil
 	})
@@ -115,7 +116,8 @@ func (p *zipPackage) title(name string, emit func(block.Block) error) error {
 // walkXML calls fn with each token of a document. Entities are those of HTML;
 // a document's own are left as they are, so that none can grow.
 func walkXML(content []byte, fn func(xml.Token) error) error {
-	text := strings.ToValidUTF8(decodeText(content, declaredInXML(content)), "\uFFFD") // one slip costs a letter, not the document
+	// one slip costs a letter, not the document
+	text := strings.ToValidUTF8(decodeText(content, declaredInXML(content)), "\uFFFD")
 	d := xml.NewDecoder(strings.NewReader(text))
 	d.Strict = false
 	d.Entity = xml.HTMLEntity
@@ -129,7 +131,8 @@ func walkXML(content []byte, fn func(xml.Token) error) error {
 		case xml.EndElement:
 			depth--
 		}
-		if err == io.EOF || err != nil && depth == 1 && isCutEndTag(text[before:]) { //nolint:errorlint // the very value
+		// nolint:errorlint // the very value
+		if err == io.EOF || err != nil && depth == 1 && isCutEndTag(text[before:]) {
 			return nil
 		}
 		if err != nil {
@@ -141,8 +144,8 @@ func walkXML(content []byte, fn func(xml.Token) error) error {
 	}
 }
 
-// isCutEndTag holds for what is left of a document of which the very end was cut
-// off: no text is lost.
+// isCutEndTag holds for what is left of a document of which the very end was
+// cut off: no text is lost.
 func isCutEndTag(rest string) bool {
 	return strings.HasPrefix(rest, "</") && !strings.ContainsAny(rest[2:], "<>")
 }

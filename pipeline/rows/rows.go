@@ -106,7 +106,8 @@ var fields = []field{
 	{name: Field.Vector, vector: func(r *Row) *[]float32 { return &r.Vector }},
 }
 
-// DocumentHash is the hash under which a document's rows and originals are kept.
+// DocumentHash is the hash under which a document's rows and originals are
+// kept.
 func DocumentHash(id string) string { return hexSum("penstock document 1", id) }
 
 // TextHash is the hash of an embedded text: equal texts share one embedding.
@@ -139,9 +140,11 @@ func (r *Row) IsMark() bool { return r.Chunks > 0 }
 func (r *Row) Check() error {
 	switch {
 	case len(r.Source) > sourceBytes:
-		return fmt.Errorf("the document id has %d bytes, more than the %d that can be stored; shorten its path", len(r.Source), sourceBytes)
+		return fmt.Errorf("the document id has %d bytes, more than the %d that can be stored; shorten its path",
+			len(r.Source), sourceBytes)
 	case len(r.Text) > textBytes:
-		return fmt.Errorf("chunk %d has %d bytes, more than the %d that can be stored; lower the chunk size", r.Ordinal, len(r.Text), textBytes)
+		return fmt.Errorf("chunk %d has %d bytes, more than the %d that can be stored; lower the chunk size", r.Ordinal,
+			len(r.Text), textBytes)
 	case !utf8.ValidString(r.Text) || !utf8.ValidString(r.Heading) || !utf8.ValidString(r.Source):
 		return fmt.Errorf("chunk %d is not valid UTF-8", r.Ordinal)
 	}
@@ -244,7 +247,8 @@ func (r Record) fieldsFit(found *entity.Schema) error {
 		if !ok {
 			return fmt.Errorf("it has no field %q", f.Name)
 		}
-		if other.DataType != f.DataType || other.PrimaryKey != f.PrimaryKey || other.TypeParams["dim"] != f.TypeParams["dim"] {
+		if other.DataType != f.DataType || other.PrimaryKey != f.PrimaryKey ||
+			other.TypeParams["dim"] != f.TypeParams["dim"] {
 			return fmt.Errorf("its field %q is of another type", f.Name)
 		}
 	}
