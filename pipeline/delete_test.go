@@ -99,7 +99,7 @@ func TestPrune(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(w.dir, "docs"), 0o755))
 	_, err = w.pipeline().Prune(t.Context(), census(), -1)
 	require.ErrorAs(t, err, &refused)
-	assert.ErrorContains(t, err, "no documents now")
+	assert.ErrorContains(t, err, "no documents any more")
 	w.requireComplete(27)
 }
 

@@ -177,9 +177,9 @@ func TestDoctor(t *testing.T) {
 	findings := p.Doctor(t.Context())
 	require.Len(t, findings, 3)
 	assert.True(t, findings[0].OK)
-	assert.Contains(t, findings[0].Detail, "will be made")
+	assert.Contains(t, findings[0].Detail, "will be created")
 	assert.True(t, findings[1].OK)
-	assert.Contains(t, findings[1].Detail, "will be made")
+	assert.Contains(t, findings[1].Detail, "will be created")
 	assert.False(t, findings[2].OK)
 	assert.Equal(t, pipeline.StopDenied, findings[2].Stop.Kind)
 
