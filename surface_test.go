@@ -31,7 +31,7 @@ var surface = map[string]int{
 	"pipeline/parse":              9,
 	"pipeline/rows":               10,
 	"pipeline/service":            8,
-	"pipeline/source":             17,
+	"pipeline/source":             16,
 	"pipeline/state":              10,
 	"pipeline/stop":               23,
 	"resilience":                  30,
