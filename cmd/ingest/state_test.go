@@ -54,10 +54,11 @@ func takeOver(t *testing.T, number int) {
 		`{"holder":"somebody else","token":"t","ttl_ms":3000}`)
 }
 
-// kept are the keys of a remote command's state.
-func kept(t *testing.T, prefix string) []string {
+// kept gives the keys of a remote command's state that begin with a prefix.
+func kept(t *testing.T) func(prefix string) []string {
 	t.Helper()
-	return bucket.Keys(t, bucket.Client(t, upstreams.SeaweedFS(t)), bucketName(t), prefix)
+	client := bucket.Client(t, upstreams.SeaweedFS(t))
+	return func(prefix string) []string { return bucket.Keys(t, client, bucketName(t), prefix) }
 }
 
 // A run whose model dies in the middle, and a pod that begins with an empty
@@ -112,6 +113,7 @@ func TestStateInTheObjectStore(t *testing.T) {
 // Two runs at once: the second says who holds the state, wherever it runs. One
 // that is killed is followed by the next as soon as its lease has expired.
 func TestStateIsHeldByOneRun(t *testing.T) {
+	keys := kept(t)
 	url, asked, release := gatedModel(t)
 	c := remote(t, url)
 	corpus(t, c, 5)
@@ -127,8 +129,8 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 		assert.Contains(t, second.summary.Stopped.Reason, holder)
 		assert.WithinRange(t, *second.summary.Stopped.RetryAt, second.began, second.ended.Add(2*testTTL))
 		assert.Len(t, second.summary.Breakers, 3)
-		before := kept(t, "state/lease/")
-		require.Eventually(t, func() bool { return !slices.Equal(before, kept(t, "state/lease/")) },
+		before := keys("state/lease/")
+		require.Eventually(t, func() bool { return !slices.Equal(before, keys("state/lease/")) },
 			time.Minute, 50*time.Millisecond)
 	}
 	doctor := other.run(t, "doctor", "--timeout=1s") // the model says nothing
@@ -139,9 +141,9 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 
 	require.NoError(t, first.Process.Kill())
 	require.Error(t, first.Wait())
-	before := kept(t, "state/")
+	before := keys("state/")
 	assert.Zero(t, other.run(t, "docs", "--dry-run").code)
-	assert.Equal(t, before, kept(t, "state/"), "nor does it write")
+	assert.Equal(t, before, keys("state/"), "nor does it write")
 	release()
 	require.Eventually(t, func() bool {
 		o := other.ingest(t, "docs")
@@ -152,20 +154,21 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 
 // A lease that another has taken ends the run, which writes over nothing.
 func TestStateIsTakenOver(t *testing.T) {
+	keys := kept(t)
 	url, asked, release := gatedModel(t)
 	c := remote(t, url)
 	corpus(t, c, 5)
 	done := make(chan output)
 	go func() { done <- c.ingest(t, "docs") }()
 	<-asked
-	require.NotEmpty(t, kept(t, "state/lease/"))
+	require.NotEmpty(t, keys("state/lease/"))
 	takeOver(t, 999)
 	o := <-done
 	release()
 	require.Equal(t, exitTemporary, o.code, o.stdout+o.stderr)
 	assert.Contains(t, o.summary.Stopped.Reason, "taken over by another run (somebody else)")
 	require.NotNil(t, o.summary.Stopped.RetryAt)
-	assert.Empty(t, kept(t, "state/journal/"))
+	assert.Empty(t, keys("state/journal/"))
 }
 
 // Interrupted, a run does not wait for the model, which is given a minute; it
