@@ -529,11 +529,11 @@ func TestDamagedSegments(t *testing.T) {
 		content []byte
 		advice  string
 	}{
-		"empty":     {nil, "move what is below its folder away"},
-		"no gzip":   {[]byte("hello"), "move what is below its folder away"},
-		"cut short": {whole[:len(whole)-12], "move what is below its folder away"},
-		"checksum":  {flipped, "move what is below its folder away"},
-		"no copy":   {packed(t, "hello\n"), "move what is below its folder away"},
+		"empty":     {nil, "move the objects below its folder away"},
+		"no gzip":   {[]byte("hello"), "move the objects below its folder away"},
+		"cut short": {whole[:len(whole)-12], "move the objects below its folder away"},
+		"checksum":  {flipped, "move the objects below its folder away"},
+		"no copy":   {packed(t, "hello\n"), "move the objects below its folder away"},
 		"newer":     {packed(t, `{"journal":9}`+"\n"), "use that version"},
 	} {
 		t.Run(name, func(t *testing.T) {
