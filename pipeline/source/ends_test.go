@@ -31,7 +31,7 @@ func TestStreamThatBreaksOffIsNoDocument(t *testing.T) {
 		for _, limit := range []int64{0, 6 << 20} {
 			for _, err := range []error{
 				errWrapped, io.ErrUnexpectedEOF,
-				fmt.Errorf("broke off: %w", io.ErrUnexpectedEOF), errors.New("broke off"),
+				fmt.Errorf("broke off: %w", io.ErrUnexpectedEOF), errors.New("interrupted"),
 			} {
 				for _, with := range []bool{false, true} {
 					_, got := spool(&testutil.BreakOff{Left: size, Err: err, WithLast: with}, limit)

@@ -225,8 +225,8 @@ func TestAddressFaults(t *testing.T) {
 		{"/away", true, "503"},
 		{"/large", false, "larger than 5242880 bytes"},
 		{"/endless", false, "larger than 5242880 bytes"},
-		{"/broken", true, "broke off"},
-		{"/silent", true, "broke off"},
+		{"/broken", true, "interrupted"},
+		{"/silent", true, "interrupted"},
 		{"/round", true, "redirects"},
 	} {
 		_, _, errs := found(t, options, base+row.path+"?token=s3cret")
