@@ -8,13 +8,15 @@ import (
 	"sync"
 )
 
-// modelFile is written by scripts/staticmodel/generate.py, which describes its layout. The table of vectors, 95 % of
-// it, is read where it lies; only the small sections are decoded, once.
+// modelFile is written by scripts/staticmodel/generate.py, which describes its
+// layout. The table of vectors, 95 % of it, is read where it lies; only the
+// small sections are decoded, once.
 //
 //go:embed model.bin
 var modelFile []byte
 
-// Ids of the tokens with a meaning of their own. They have rows in the table, but no part in a vector.
+// IDs of special tokens. They have rows in the table, but do not count in a
+// vector.
 const (
 	padID     = 0
 	unknownID = 100
@@ -23,7 +25,8 @@ const (
 	maskID    = 103
 )
 
-// data is the decoded model: what a character becomes, which pieces are tokens, and the vectors of tokens.
+// data is the decoded model: the normalization of characters, the tokens, and
+// their vectors.
 type data struct {
 	scale  []float32
 	table  []byte // int8, one row of dimensions a token
@@ -31,7 +34,7 @@ type data struct {
 	blocks []uint16
 	texts  []string         // what mapped characters become
 	starts map[string]int32 // tokens that begin a word
-	inner  map[string]int32 // tokens that go on in a word, without their "##"
+	inner  map[string]int32 // tokens that continue a word, without their "##"
 	longS  int              // bytes of the longest token in starts
 	longI  int              // and in inner
 }
@@ -95,7 +98,8 @@ func (d *data) vocabulary(lines string, tokens int) {
 	d.starts, d.inner = make(map[string]int32, tokens), make(map[string]int32, tokens/4)
 	id := int32(0)
 	for token := range strings.SplitSeq(lines, "\n") {
-		// "##" and "##…" are whole tokens too, but a word never begins with them: '#' is a word of its own.
+		// "##" and "##…" are whole tokens too, but a word never begins with
+		// them: '#' is a word of its own.
 		if piece, ok := strings.CutPrefix(token, "##"); ok && piece != "" {
 			d.inner[piece] = id
 			d.longI = max(d.longI, len(piece))
@@ -107,24 +111,27 @@ func (d *data) vocabulary(lines string, tokens int) {
 	}
 }
 
-// class says what the normaliser does with r, see the class constants.
+// class returns how the normaliser treats r, see the class constants.
 func (d *data) class(r rune) uint16 {
 	return d.blocks[int(d.index[r>>8])<<8|int(r&0xff)]
 }
 
-// sum gathers the rows of tokens. It is wider than the vectors, so that long texts lose nothing.
+// sum adds up the rows of tokens. It is wider than the vectors, so that long
+// texts lose no precision.
 type sum [dimensions]float64
 
 // add adds the row of token id, scaled.
 func (s *sum) add(d *data, id int32) {
 	row, scale := (*[dimensions]byte)(d.table[int(id)*dimensions:]), float64(d.scale[id])
 	for i, b := range row {
-		// The conversion keeps a processor from fusing the two operations: the same vector everywhere.
+		// The conversion keeps a processor from fusing the two operations: the
+		// same vector everywhere.
 		s[i] += float64(scale * float64(int8(b)))
 	}
 }
 
-// unit is the vector of length one in the sum's direction, or nil if it has none.
+// unit returns the vector of length one in the sum's direction, or nil for a
+// zero sum.
 func (s *sum) unit() []float32 {
 	var squares float64
 	for _, x := range s {

@@ -10,24 +10,26 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// Name is the model's name in requests and answers. It changes whenever a vector would.
+// Name is the model's name in requests and answers. It changes whenever a
+// vector would.
 const Name = "penstock-static-256-v1"
 
 // dimensions is the length of every vector.
 const dimensions = 256
 
-// Model is the embedded model. The zero value is ready to use, and a Model may be used by many goroutines at once.
+// Model is the embedded model. The zero value is ready to use. A Model is safe
+// for concurrent use.
 type Model struct{}
 
-// New returns the model. It costs nothing: the vocabulary is decoded (about 5 ms, 3 MB) when it is first used,
-// once for a process.
+// New returns the model. The vocabulary is decoded on first use (about 5 ms, 3
+// MB), once per process.
 func New() *Model { return &Model{} }
 
-// Dimensions is the length of the vectors, 256.
+// Dimensions returns the length of the vectors, 256.
 func (m *Model) Dimensions() int { return dimensions }
 
-// Tokens is the number of tokens in text, unknown words included, and without the marks that a transformer would
-// put around it.
+// Tokens returns the number of tokens in text, including unknown words, without
+// the markers that a transformer adds.
 func (m *Model) Tokens(text string) int {
 	n := 0
 	t := tokenizer{data: load(), emit: func(int32, []byte) { n++ }}
@@ -35,8 +37,8 @@ func (m *Model) Tokens(text string) int {
 	return n
 }
 
-// Embed returns the vector of text, of length one, and how many tokens text has. See the package comment for texts
-// without any known token.
+// Embed returns the vector of text, of length one, and the number of tokens.
+// See the package comment for texts without a known token.
 func (m *Model) Embed(text string) (vector []float32, tokens int) {
 	var known sum
 	var lost unknown
@@ -57,7 +59,7 @@ func (m *Model) Embed(text string) (vector []float32, tokens int) {
 	return vector, tokens
 }
 
-// unknown gathers hashes of the words that are no tokens.
+// unknown adds up hashes of words that are not tokens.
 type unknown struct{ words []uint64 }
 
 func (u *unknown) add(word []byte) {
@@ -66,8 +68,9 @@ func (u *unknown) add(word []byte) {
 	}
 }
 
-// direction is that of the gathered words or, without any, of the text's bytes. Equal words give equal directions,
-// different ones are close to orthogonal to each other and to everything else.
+// direction returns the direction of these words or, if there are none, of the
+// text's bytes. Equal words have equal directions; different ones are nearly
+// orthogonal to each other and to everything else.
 func (u *unknown) direction(text string) []float32 {
 	if len(u.words) == 0 {
 		u.words = append(u.words, hash([]byte(text)))
@@ -88,7 +91,7 @@ func hash(b []byte) uint64 {
 	return h.Sum64()
 }
 
-// ListModels names the one model there is.
+// ListModels lists this model.
 func (m *Model) ListModels(ctx context.Context) (openai.ModelsList, error) {
 	if err := ctx.Err(); err != nil {
 		return openai.ModelsList{}, err
@@ -96,12 +99,16 @@ func (m *Model) ListModels(ctx context.Context) (openai.ModelsList, error) {
 	return openai.ModelsList{Models: []openai.Model{{ID: Name, Object: "model", OwnedBy: "penstock", Root: Name}}}, nil
 }
 
-// CreateEmbeddings answers as an OpenAI-compatible server does, through the same types: one vector for each text of
-// the request's Input, which is a string or a list of strings, in their order.
+// CreateEmbeddings answers like an OpenAI-compatible server: one vector for
+// each text of the request's Input, a string or a list of strings, in the same
+// order.
 //
-// Refusals are *[openai.APIError] as the server's would be: 404 (code model_not_found) for another model, 400 for no
-// input, an empty text, token lists, or dimensions other than 256. A done ctx gives its own error.
-func (m *Model) CreateEmbeddings(ctx context.Context, request openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
+// Invalid requests return an *[openai.APIError], like a server's: 404 (code
+// model_not_found) for another model, 400 for no input, an empty text, token
+// lists, or dimensions other than 256. If ctx is done, its error is returned.
+func (m *Model) CreateEmbeddings(
+	ctx context.Context, request openai.EmbeddingRequestConverter,
+) (openai.EmbeddingResponse, error) {
 	r := request.Convert()
 	texts, err := check(r)
 	if err != nil {
@@ -131,7 +138,8 @@ func check(r openai.EmbeddingRequest) ([]string, error) {
 	}
 	texts, ok := input(r.Input)
 	if !ok {
-		return nil, refusal(http.StatusBadRequest, "invalid_type", "input", "input must be a string or a list of strings")
+		return nil, refusal(http.StatusBadRequest, "invalid_type", "input",
+			"input must be a string or a list of strings")
 	}
 	if len(texts) == 0 {
 		return nil, refusal(http.StatusBadRequest, "invalid_value", "input", "input must not be empty")
@@ -145,7 +153,7 @@ func check(r openai.EmbeddingRequest) ([]string, error) {
 	return texts, nil
 }
 
-// input takes the Go types and what encoding/json makes of them.
+// input accepts the Go types and their forms after encoding/json.
 func input(in any) ([]string, bool) {
 	switch in := in.(type) {
 	case string:

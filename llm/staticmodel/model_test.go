@@ -26,7 +26,8 @@ func embed(text string) []float32 {
 
 func TestRelatedTextsAreNear(t *testing.T) {
 	question := embed("how do I open a file for reading?")
-	near, far := embed("Opening files: read the contents of a document from disk"), embed("The orchestra played Mozart in the garden")
+	near, far := embed("Opening files: read the contents of a document from disk"),
+		embed("The orchestra played Mozart in the garden")
 	assert.Greater(t, cosine(question, near), cosine(question, far)+0.2)
 }
 
@@ -39,7 +40,8 @@ func TestTextWithoutKnownTokenGetsADirectionOfItsOwn(t *testing.T) {
 		}
 	}
 	assert.Greater(t, cosine(embed("🙂🙂 🙃🙃"), embed("🙃🙃")), 0.5, "a word in common")
-	assert.InDelta(t, 1, cosine(embed("breaker"), embed("breaker 🙂")), 1e-6, "beside a known token, unknown ones do not count")
+	assert.InDelta(t, 1, cosine(embed("breaker"), embed("breaker 🙂")), 1e-6,
+		"beside a known token, unknown ones do not count")
 }
 
 func TestCreateEmbeddings(t *testing.T) {

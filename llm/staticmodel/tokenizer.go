@@ -16,16 +16,19 @@ const (
 	classMapping        // this and above: becomes another text, such as a lower-case letter without its accent
 )
 
-// maxWord is the longest word, in characters, that is looked up; longer ones are unknown.
+// maxWord is the longest word, in characters, that is looked up; longer words
+// are unknown.
 const maxWord = 100
 
-// specials are the texts that stand for themselves wherever they occur, before anything else is done.
+// specials are texts that are tokens wherever they occur, before any other
+// step.
 var specials = [...]struct {
 	text string
 	id   int32
 }{{"[PAD]", padID}, {"[UNK]", unknownID}, {"[CLS]", clsID}, {"[SEP]", sepID}, {"[MASK]", maskID}}
 
-// tokenizer turns one text into token ids. Words are gathered in word, and given to emit as ids.
+// tokenizer turns one text into token IDs. Words are collected in word, and
+// passed to emit as IDs.
 type tokenizer struct {
 	*data
 	emit  func(id int32, word []byte) // word is set for unknown words, valid during the call
@@ -94,7 +97,8 @@ func (t *tokenizer) char(r rune) {
 	}
 }
 
-// hangul spells a syllable: its leading consonant, its vowel and, where there is one, its trailing consonant.
+// hangul decomposes a syllable into leading consonant, vowel and, if present,
+// trailing consonant.
 func (t *tokenizer) hangul(r rune) {
 	const first, lead, vowel, trail, vowels, trails = 0xAC00, 0x1100, 0x1161, 0x11A7, 21, 28
 	i := r - first
@@ -112,8 +116,9 @@ func (t *tokenizer) keep(r rune) {
 	}
 }
 
-// flush looks the gathered word up: the longest token that it begins with, then the longest that goes on, to its
-// end. A word that does not come out even is unknown as a whole.
+// flush looks up the collected word: the longest token that it begins with,
+// then the longest that continues it, to its end. A word that cannot be split
+// completely is unknown as a whole.
 func (t *tokenizer) flush() {
 	if t.chars == 0 {
 		return

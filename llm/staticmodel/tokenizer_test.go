@@ -19,7 +19,8 @@ type goldenRow struct {
 	Vector []float64
 }
 
-// golden is what the reference tokenizer and numpy make of texts, see scripts/staticmodel/golden.py.
+// golden is what the reference tokenizer and numpy make of texts, see
+// scripts/staticmodel/golden.py.
 func golden(t testing.TB) []goldenRow {
 	raw, err := os.ReadFile("testdata/golden.json")
 	require.NoError(t, err)
@@ -70,7 +71,10 @@ func TestTableIsWhole(t *testing.T) {
 	assert.Len(t, d.scale, 30522)
 	assert.Len(t, d.table, 30522*dimensions)
 	assert.Equal(t, len(d.starts)+len(d.inner), len(d.scale), "no token twice")
-	for token, id := range map[string]int32{"[PAD]": padID, "[UNK]": unknownID, "[CLS]": clsID, "[SEP]": sepID, "[MASK]": maskID} {
+	for token, id := range map[string]int32{
+		"[PAD]": padID, "[UNK]": unknownID, "[CLS]": clsID,
+		"[SEP]": sepID, "[MASK]": maskID,
+	} {
 		assert.Equal(t, id, d.starts[token], token)
 	}
 	for i, s := range d.scale {
@@ -103,7 +107,8 @@ func FuzzEmbed(f *testing.F) {
 }
 
 func BenchmarkEmbed(b *testing.B) {
-	passage := strings.Repeat("The breaker opens after five consecutive failures, and admits one probe a minute later. ", 100)
+	passage := strings.Repeat(
+		"The breaker opens after five consecutive failures, and admits one probe a minute later. ", 100)
 	for _, size := range []int{200, 1000, 8000} {
 		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
 			m := New()
@@ -117,7 +122,8 @@ func BenchmarkEmbed(b *testing.B) {
 }
 
 func BenchmarkTokens(b *testing.B) {
-	passage := strings.Repeat("The breaker opens after five consecutive failures, and admits one probe a minute later. ", 11)
+	passage := strings.Repeat(
+		"The breaker opens after five consecutive failures, and admits one probe a minute later. ", 11)
 	m := New()
 	b.SetBytes(int64(len(passage)))
 	b.ReportAllocs()

@@ -73,7 +73,8 @@ func TestOpenSweepsWhatTheKilledLeft(t *testing.T) {
 	s, err := Open(dir)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	old, fresh, upload := filepath.Join(dir, tempDir, "old"), filepath.Join(dir, tempDir, "fresh"), filepath.Join(dir, uploadsDir, "old")
+	old, fresh, upload := filepath.Join(dir, tempDir, "old"), filepath.Join(dir, tempDir, "fresh"),
+		filepath.Join(dir, uploadsDir, "old")
 	require.NoError(t, os.WriteFile(old, nil, 0o600))
 	require.NoError(t, os.WriteFile(fresh, nil, 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(upload, "part"), 0o700))
@@ -90,8 +91,10 @@ func TestOpenSweepsWhatTheKilledLeft(t *testing.T) {
 
 // awkward are keys that S3 keeps apart and most file systems do not.
 var awkward = []string{
-	"..", "../..", "../../etc/passwd", ".", "./a", "/", "//", "/a", "a", "a/", "a//", "a//b", "a/b", "a/.", "a/..", "A", "A/b", "a.",
-	"back\\slash", strings.Repeat("é", 512), strings.Repeat("s", 300) + "/t", strings.Repeat("/", 64), "%", "%2e", "a@", "a+", "^a", "tab\t", "line\n",
+	"..", "../..", "../../etc/passwd", ".", "./a", "/", "//", "/a", "a", "a/", "a//", "a//b", "a/b", "a/.", "a/..",
+	"A", "A/b", "a.",
+	"back\\slash", strings.Repeat("é", 512), strings.Repeat("s", 300) + "/t", strings.Repeat("/", 64), "%", "%2e", "a@",
+	"a+", "^a", "tab\t", "line\n",
 	"con", "CON", "com1.txt", "~", ".tmp", ".uploads",
 }
 
@@ -152,17 +155,33 @@ func TestRefusals(t *testing.T) {
 		{"no key", in(func(p *s3.PutObjectInput) { p.Key = nil }), 400, "InvalidArgument"},
 		{"NUL", in(func(p *s3.PutObjectInput) { p.Key = aws.String("a\x00b") }), 400, "InvalidArgument"},
 		{"not UTF-8", in(func(p *s3.PutObjectInput) { p.Key = aws.String("a\xff") }), 400, "InvalidArgument"},
-		{"long", in(func(p *s3.PutObjectInput) { p.Key = aws.String(strings.Repeat("x", 1025)) }), 400, "KeyTooLongError"},
+		{
+			"long", in(func(p *s3.PutObjectInput) { p.Key = aws.String(strings.Repeat("x", 1025)) }),
+			400, "KeyTooLongError",
+		},
 		{"no bucket", in(func(p *s3.PutObjectInput) { p.Bucket = aws.String("none") }), 404, "NoSuchBucket"},
 		{"bucket escapes", in(func(p *s3.PutObjectInput) { p.Bucket = aws.String("..") }), 400, "InvalidBucketName"},
 		{"bucket is ours", in(func(p *s3.PutObjectInput) { p.Bucket = aws.String(".tmp") }), 400, "InvalidBucketName"},
-		{"metadata", in(func(p *s3.PutObjectInput) { p.Metadata = map[string]string{"a": "é"} }), 400, "InvalidArgument"},
-		{"much metadata", in(func(p *s3.PutObjectInput) { p.Metadata = map[string]string{"a": strings.Repeat("x", 2048)} }), 400, "MetadataTooLarge"},
+		{
+			"metadata", in(func(p *s3.PutObjectInput) { p.Metadata = map[string]string{"a": "é"} }),
+			400, "InvalidArgument",
+		},
+		{
+			"much metadata", in(
+				func(p *s3.PutObjectInput) { p.Metadata = map[string]string{"a": strings.Repeat("x", 2048)} }),
+			400, "MetadataTooLarge",
+		},
 		{"short body", in(func(p *s3.PutObjectInput) { p.ContentLength = aws.Int64(5) }), 400, "IncompleteBody"},
-		{"other MD5", in(func(p *s3.PutObjectInput) { p.ContentMD5 = aws.String("1B2M2Y8AsgTpgAmY7PhCfg==") }), 400, "BadDigest"},
+		{
+			"other MD5", in(func(p *s3.PutObjectInput) { p.ContentMD5 = aws.String("1B2M2Y8AsgTpgAmY7PhCfg==") }),
+			400, "BadDigest",
+		},
 		{"no MD5", in(func(p *s3.PutObjectInput) { p.ContentMD5 = aws.String("x") }), 400, "InvalidDigest"},
 		{"If-None-Match", in(func(p *s3.PutObjectInput) { p.IfNoneMatch = aws.String(`"x"`) }), 501, "NotImplemented"},
-		{"If-Match", in(func(p *s3.PutObjectInput) { p.Key, p.IfMatch = aws.String("doc"), aws.String(`"x"`) }), 412, "PreconditionFailed"},
+		{
+			"If-Match", in(func(p *s3.PutObjectInput) { p.Key, p.IfMatch = aws.String("doc"), aws.String(`"x"`) }),
+			412, "PreconditionFailed",
+		},
 		{"If-Match of nothing", in(func(p *s3.PutObjectInput) { p.IfMatch = aws.String("*") }), 404, "NoSuchKey"},
 	} {
 		_, err := s.PutObject(t.Context(), row.in)
@@ -216,7 +235,8 @@ func TestSymbolicLinkDoesNotLeadOut(t *testing.T) {
 	s, bucket := openTemp(t)
 	outside := t.TempDir()
 	require.NoError(t, os.Symlink(outside, filepath.Join(s.root.Name(), bucket, "out")))
-	_, err := s.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: aws.String("out/k"), Body: strings.NewReader("x")})
+	_, err := s.PutObject(t.Context(),
+		&s3.PutObjectInput{Bucket: &bucket, Key: aws.String("out/k"), Body: strings.NewReader("x")})
 	require.Error(t, err)
 	entries, err := os.ReadDir(outside)
 	require.NoError(t, err)

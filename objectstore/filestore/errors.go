@@ -15,7 +15,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// answered wraps err as the SDK wraps a server's answer with that status.
+// answered wraps err as the SDK wraps an error answer with that status.
 func answered(op string, status int, err error) error {
 	resp := &http.Response{
 		StatusCode: status,
@@ -28,7 +28,7 @@ func answered(op string, status int, err error) error {
 	})
 }
 
-// local wraps err as the SDK wraps what went wrong before or without an answer.
+// local wraps err as the SDK wraps an error without an answer.
 func local(op string, err error) error {
 	return &smithy.OperationError{ServiceID: s3.ServiceID, OperationName: op, Err: err}
 }
@@ -38,7 +38,8 @@ func failure(op string, status int, code, message string) error {
 }
 
 func noSuchKey(op, key string) error {
-	return answered(op, http.StatusNotFound, &types.NoSuchKey{Message: aws.String(fmt.Sprintf("the key %q does not exist", key))})
+	return answered(op, http.StatusNotFound,
+		&types.NoSuchKey{Message: aws.String(fmt.Sprintf("the key %q does not exist", key))})
 }
 
 func noSuchBucket(op, bucket string) error {
@@ -53,14 +54,15 @@ func noSuchBucket(op, bucket string) error {
 }
 
 func preconditionFailed(op string) error {
-	return failure(op, http.StatusPreconditionFailed, "PreconditionFailed", "at least one of the preconditions did not hold")
+	return failure(op, http.StatusPreconditionFailed, "PreconditionFailed",
+		"at least one of the preconditions did not hold")
 }
 
 func notModified(op string) error {
 	return failure(op, http.StatusNotModified, "NotModified", "Not Modified")
 }
 
-// diskError is an answer of the store whose cause was the file system.
+// diskError is an error of the store caused by the file system.
 type diskError struct {
 	smithy.GenericAPIError
 	cause error
@@ -69,8 +71,8 @@ type diskError struct {
 func (e *diskError) Error() string { return e.GenericAPIError.Error() + ": " + e.cause.Error() }
 func (e *diskError) Unwrap() error { return e.cause }
 
-// diskFailure is 403 AccessDenied where the file system refuses, which an
-// operator mends, and 500 InternalError for everything else.
+// diskFailure returns 403 AccessDenied if the file system refuses access, which
+// an operator can fix, and 500 InternalError for any other error.
 func diskFailure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return local(op, &smithy.CanceledError{Err: err})
@@ -85,8 +87,8 @@ func diskFailure(op string, err error) error {
 	})
 }
 
-// ctxDone is nil or the error with which the SDK ends a call whose context
-// has ended.
+// ctxDone returns the error that the SDK returns for a context that is done, or
+// nil.
 func ctxDone(ctx context.Context, op string) error {
 	if err := ctx.Err(); err != nil {
 		return local(op, &smithy.CanceledError{Err: err})

@@ -29,7 +29,8 @@ func put(t testing.TB, s *Store, bucket, key, body string) {
 
 func listAll(t testing.TB, s *Store, bucket string, pageSize int32) (keys []string) {
 	t.Helper()
-	pages := s3.NewListObjectsV2Paginator(s, &s3.ListObjectsV2Input{Bucket: aws.String(bucket), MaxKeys: aws.Int32(pageSize)})
+	pages := s3.NewListObjectsV2Paginator(s,
+		&s3.ListObjectsV2Input{Bucket: aws.String(bucket), MaxKeys: aws.Int32(pageSize)})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(t.Context())
 		require.NoError(t, err)

@@ -24,10 +24,12 @@ func apiError(err error) (code, message string) {
 	return "InternalError", err.Error()
 }
 
-// ListObjectsV2 lists keys in the order of their bytes. A page costs reading
-// the folders on its way and the trailers of the objects in it, however large
-// the bucket is. EncodingType is ignored: keys come as they are.
-func (s *Store) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+// ListObjectsV2 lists keys in byte order. The cost of a page does not depend on
+// the size of the bucket: it reads the folders on its path and the trailers of
+// its objects. EncodingType is ignored: keys are returned as they are.
+func (s *Store) ListObjectsV2(
+	ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options),
+) (*s3.ListObjectsV2Output, error) {
 	const op = "ListObjectsV2"
 	if err := ctxDone(ctx, op); err != nil {
 		return nil, err
@@ -84,7 +86,7 @@ func newPage(ctx context.Context, op string, in *s3.ListObjectsV2Input) (*page, 
 }
 
 // walk visits the folder dir, whose keys all begin with parent, in key order.
-// It reports whether the listing goes on.
+// It reports whether the listing continues.
 func (p *page) walk(s *Store, dir, parent string) (bool, error) {
 	nodes, err := s.nodes(dir, parent)
 	if err != nil {
@@ -141,7 +143,7 @@ func (p *page) done(n node) bool {
 	return outside || n.prefix < p.after && !strings.HasPrefix(p.after, n.prefix)
 }
 
-// add takes an object into the page, as itself or as a common prefix.
+// add adds an object to the page, as itself or as a common prefix.
 func (p *page) add(s *Store, file, key string) (bool, error) {
 	if p.full() {
 		p.next = p.token()

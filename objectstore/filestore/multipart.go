@@ -20,8 +20,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// An upload is a folder with its record and one file a part. A part is an
-// object's file like any other, so it has its ETag in its trailer.
+// An upload is a folder with its record and one file per part. A part is stored
+// like any object, so it has its ETag in its trailer.
 const uploadRecord = "upload.json"
 
 const maxParts = 10_000
@@ -34,7 +34,9 @@ type openUpload struct {
 }
 
 // CreateMultipartUpload begins an upload in parts.
-func (s *Store) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, _ ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
+func (s *Store) CreateMultipartUpload(
+	ctx context.Context, in *s3.CreateMultipartUploadInput, _ ...func(*s3.Options),
+) (*s3.CreateMultipartUploadOutput, error) {
 	const op = "CreateMultipartUpload"
 	if err := ctxDone(ctx, op); err != nil {
 		return nil, err
@@ -70,7 +72,8 @@ func (s *Store) upload(ctx context.Context, op string, id, bucket, key *string) 
 	if err := ctxDone(ctx, op); err != nil {
 		return u, err
 	}
-	missing := answered(op, 404, &types.NoSuchUpload{Message: aws.String("the upload does not exist; it may have been aborted or completed")})
+	missing := answered(op, 404,
+		&types.NoSuchUpload{Message: aws.String("the upload does not exist; it may have been aborted or completed")})
 	if !uploadID.MatchString(aws.ToString(id)) {
 		return u, missing
 	}
@@ -95,13 +98,16 @@ func partFile(id string, number int32) string {
 }
 
 // UploadPart stores one part; one with the same number is replaced.
-func (s *Store) UploadPart(ctx context.Context, in *s3.UploadPartInput, _ ...func(*s3.Options)) (*s3.UploadPartOutput, error) {
+func (s *Store) UploadPart(
+	ctx context.Context, in *s3.UploadPartInput, _ ...func(*s3.Options),
+) (*s3.UploadPartOutput, error) {
 	const op = "UploadPart"
 	if _, err := s.upload(ctx, op, in.UploadId, in.Bucket, in.Key); err != nil {
 		return nil, err
 	}
 	if n := aws.ToInt32(in.PartNumber); n < 1 || n > maxParts {
-		return nil, failure(op, 400, "InvalidArgument", fmt.Sprintf("the part number %d is not between 1 and %d", n, maxParts))
+		return nil, failure(op, 400, "InvalidArgument",
+			fmt.Sprintf("the part number %d is not between 1 and %d", n, maxParts))
 	}
 	d, err := s.newDraft()
 	if err != nil {
@@ -124,9 +130,11 @@ func (s *Store) UploadPart(ctx context.Context, in *s3.UploadPartInput, _ ...fun
 	return &s3.UploadPartOutput{ETag: aws.String(r.ETag)}, nil
 }
 
-// CompleteMultipartUpload makes the object of the parts, which the input must
-// list in order. There is no least size for a part.
-func (s *Store) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput, _ ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error) {
+// CompleteMultipartUpload creates the object from the parts, which the input
+// must list in order. Parts have no minimum size.
+func (s *Store) CompleteMultipartUpload(
+	ctx context.Context, in *s3.CompleteMultipartUploadInput, _ ...func(*s3.Options),
+) (*s3.CompleteMultipartUploadOutput, error) {
 	const op = "CompleteMultipartUpload"
 	u, err := s.upload(ctx, op, in.UploadId, in.Bucket, in.Key)
 	if err != nil {
@@ -174,8 +182,11 @@ func (s *Store) join(ctx context.Context, op string, d *draft, in *s3.CompleteMu
 	return fmt.Sprintf("%q", fmt.Sprintf("%x-%d", sums.Sum(nil), len(in.MultipartUpload.Parts))), nil
 }
 
-func (s *Store) joinPart(ctx context.Context, op string, d *draft, id string, p types.CompletedPart, sums io.Writer) error {
-	invalid := failure(op, 400, "InvalidPart", fmt.Sprintf("the part %d was not uploaded, or has another ETag", *p.PartNumber))
+func (s *Store) joinPart(
+	ctx context.Context, op string, d *draft, id string, p types.CompletedPart, sums io.Writer,
+) error {
+	invalid := failure(op, 400, "InvalidPart",
+		fmt.Sprintf("the part %d was not uploaded, or has another ETag", *p.PartNumber))
 	f, err := s.root.OpenFile(partFile(id, *p.PartNumber), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return invalid
@@ -199,8 +210,10 @@ func (s *Store) joinPart(ctx context.Context, op string, d *draft, id string, p 
 	return fill(ctx, op, d, io.NewSectionReader(f, 0, r.Size))
 }
 
-// AbortMultipartUpload throws the parts away.
-func (s *Store) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipartUploadInput, _ ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error) {
+// AbortMultipartUpload deletes the parts.
+func (s *Store) AbortMultipartUpload(
+	ctx context.Context, in *s3.AbortMultipartUploadInput, _ ...func(*s3.Options),
+) (*s3.AbortMultipartUploadOutput, error) {
 	const op = "AbortMultipartUpload"
 	if _, err := s.upload(ctx, op, in.UploadId, in.Bucket, in.Key); err != nil {
 		return nil, err

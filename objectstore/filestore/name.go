@@ -29,7 +29,8 @@ func checkKey(op, key string) error {
 	case key == "":
 		return failure(op, 400, "InvalidArgument", "the key is empty")
 	case len(key) > maxKey:
-		return failure(op, 400, "KeyTooLongError", fmt.Sprintf("the key has %d bytes, the most is %d", len(key), maxKey))
+		return failure(op, 400, "KeyTooLongError",
+			fmt.Sprintf("the key has %d bytes, the most is %d", len(key), maxKey))
 	case !utf8.ValidString(key):
 		return failure(op, 400, "InvalidArgument", "the key is not valid UTF-8")
 	case strings.ContainsRune(key, 0):
@@ -90,7 +91,8 @@ func isDevice(seg string) bool {
 	case "con", "prn", "aux", "nul":
 		return true
 	}
-	return len(base) == 4 && (strings.HasPrefix(base, "com") || strings.HasPrefix(base, "lpt")) && '0' <= base[3] && base[3] <= '9'
+	return len(base) == 4 && (strings.HasPrefix(base, "com") || strings.HasPrefix(base, "lpt")) &&
+		'0' <= base[3] && base[3] <= '9'
 }
 
 // node is what a name in a folder stands for.

@@ -139,7 +139,10 @@ func TestParseRange(t *testing.T) {
 }
 
 func TestSiblingsSortAsKeysDo(t *testing.T) {
-	keys := []string{"a", "a!", "a/", "a/b", "a0", "A", "é", strings.Repeat("x", 192), strings.Repeat("x", 192) + "/y", strings.Repeat("x", 192) + "!", strings.Repeat("x", 300)}
+	keys := []string{
+		"a", "a!", "a/", "a/b", "a0", "A", "é", strings.Repeat("x", 192), strings.Repeat("x", 192) + "/y",
+		strings.Repeat("x", 192) + "!", strings.Repeat("x", 300),
+	}
 	slices.Sort(keys)
 	s, bucket := openTemp(t)
 	for _, k := range keys {

@@ -24,9 +24,11 @@ const (
 	maxMetadata = 2 << 10 // bytes of names and values together, as in S3
 )
 
-// CreateBucket makes the bucket's folder. A bucket that exists is
-// *types.BucketAlreadyOwnedByYou (409).
-func (s *Store) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, _ ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
+// CreateBucket creates the bucket's folder. It returns
+// *types.BucketAlreadyOwnedByYou (409) for an existing bucket.
+func (s *Store) CreateBucket(
+	ctx context.Context, in *s3.CreateBucketInput, _ ...func(*s3.Options),
+) (*s3.CreateBucketOutput, error) {
 	const op = "CreateBucket"
 	if err := ctxDone(ctx, op); err != nil {
 		return nil, err
@@ -49,7 +51,9 @@ func (s *Store) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, _ ..
 }
 
 // HeadBucket reports a bucket that does not exist as *types.NotFound (404).
-func (s *Store) HeadBucket(ctx context.Context, in *s3.HeadBucketInput, _ ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
+func (s *Store) HeadBucket(
+	ctx context.Context, in *s3.HeadBucketInput, _ ...func(*s3.Options),
+) (*s3.HeadBucketOutput, error) {
 	const op = "HeadBucket"
 	if err := ctxDone(ctx, op); err != nil {
 		return nil, err
@@ -60,9 +64,11 @@ func (s *Store) HeadBucket(ctx context.Context, in *s3.HeadBucketInput, _ ...fun
 	return &s3.HeadBucketOutput{}, nil
 }
 
-// PutObject stores the body whole or not at all. IfNoneMatch takes "*" alone;
-// a condition that does not hold is 412 PreconditionFailed.
-func (s *Store) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+// PutObject stores the whole body or nothing. IfNoneMatch accepts only "*"; a
+// failed condition is 412 PreconditionFailed.
+func (s *Store) PutObject(
+	ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	const op = "PutObject"
 	if err := ctxDone(ctx, op); err != nil {
 		return nil, err
@@ -94,7 +100,8 @@ func fillFrom(ctx context.Context, op string, d *draft, in *s3.PutObjectInput) e
 		return err
 	}
 	if in.ContentLength != nil && *in.ContentLength != d.size {
-		return failure(op, 400, "IncompleteBody", fmt.Sprintf("the body has %d bytes where %d were announced", d.size, *in.ContentLength))
+		return failure(op, 400, "IncompleteBody",
+			fmt.Sprintf("the body has %d bytes where %d were announced", d.size, *in.ContentLength))
 	}
 	return checkMD5(op, d, in.ContentMD5)
 }
@@ -132,11 +139,13 @@ func checkWrite(op string, metadata map[string]string, ifNoneMatch *string) erro
 	for k, v := range metadata {
 		total += len(k) + len(v)
 		if !headerText(k) || !headerText(v) {
-			return failure(op, 400, "InvalidArgument", fmt.Sprintf("the metadata %q is not printable ASCII; percent-encode it", k))
+			return failure(op, 400, "InvalidArgument",
+				fmt.Sprintf("the metadata %q is not printable ASCII; percent-encode it", k))
 		}
 	}
 	if total > maxMetadata {
-		return failure(op, 400, "MetadataTooLarge", fmt.Sprintf("the metadata has %d bytes, the most is %d", total, maxMetadata))
+		return failure(op, 400, "MetadataTooLarge",
+			fmt.Sprintf("the metadata has %d bytes, the most is %d", total, maxMetadata))
 	}
 	return nil
 }
@@ -166,7 +175,7 @@ func orDefault(contentType *string) string {
 	return defaultType
 }
 
-// lowerKeys gives metadata the names it has after its way through HTTP headers.
+// lowerKeys changes metadata names as HTTP headers do.
 func lowerKeys(m map[string]string) map[string]string {
 	out := make(map[string]string, len(m))
 	for k, v := range m {
@@ -175,7 +184,7 @@ func lowerKeys(m map[string]string) map[string]string {
 	return out
 }
 
-// openObject opens the object's file, or gives op's error for a missing key.
+// openObject opens the object's file, or returns op's error for a missing key.
 func (s *Store) openObject(op, final, key string) (*os.File, record, error) {
 	f, err := s.root.Open(final)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -195,7 +204,7 @@ func (s *Store) openObject(op, final, key string) (*os.File, record, error) {
 	return f, r, nil
 }
 
-// read is what HeadObject, GetObject and CopyObject ask of an object.
+// read is the request of HeadObject, GetObject and CopyObject for an object.
 type read struct {
 	op, bucket, key             string
 	ifMatch, ifNoneMatch        *string
@@ -203,7 +212,7 @@ type read struct {
 	byteRange                   *string
 }
 
-// open gives the object, and the bytes that were asked for.
+// open returns the object and the requested bytes.
 func (s *Store) open(ctx context.Context, q read) (*os.File, record, span, error) {
 	if err := ctxDone(ctx, q.op); err != nil {
 		return nil, record{}, span{}, err
@@ -252,7 +261,9 @@ func matches(list, etag string) bool {
 
 // HeadObject reports a missing key as *types.NotFound (404), as S3 does: an
 // answer to a HEAD has no body that could say more.
-func (s *Store) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+func (s *Store) HeadObject(
+	ctx context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options),
+) (*s3.HeadObjectOutput, error) {
 	out, err := s.get(ctx, "HeadObject", &s3.GetObjectInput{
 		Bucket: in.Bucket, Key: in.Key, IfMatch: in.IfMatch, IfNoneMatch: in.IfNoneMatch,
 		IfModifiedSince: in.IfModifiedSince, IfUnmodifiedSince: in.IfUnmodifiedSince, Range: in.Range,
@@ -269,10 +280,11 @@ func (s *Store) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...fun
 	}, nil
 }
 
-// GetObject gives the object's bytes, or those of in.Range. The body holds a
-// file open until it is closed, and keeps giving the version it was opened
-// on.
-func (s *Store) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+// GetObject returns the object's bytes, or those of in.Range. The body keeps a
+// file open until it is closed, and keeps reading the version it was opened on.
+func (s *Store) GetObject(
+	ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options),
+) (*s3.GetObjectOutput, error) {
 	return s.get(ctx, "GetObject", in)
 }
 
@@ -308,7 +320,8 @@ func optional(s string) *string {
 	return &s
 }
 
-// objectBody ends with the call's context, as a body from the network does.
+// objectBody fails once the call's context is done, as a body from the network
+// does.
 type objectBody struct {
 	ctx context.Context
 	*io.SectionReader
@@ -324,8 +337,10 @@ func (b *objectBody) Read(p []byte) (int, error) {
 
 func (b *objectBody) Close() error { return b.file.Close() }
 
-// DeleteObject succeeds for a key that is not there, as S3 does.
-func (s *Store) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput, _ ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
+// DeleteObject succeeds for a missing key, as in S3.
+func (s *Store) DeleteObject(
+	ctx context.Context, in *s3.DeleteObjectInput, _ ...func(*s3.Options),
+) (*s3.DeleteObjectOutput, error) {
 	const op = "DeleteObject"
 	if err := ctxDone(ctx, op); err != nil {
 		return nil, err
@@ -368,9 +383,11 @@ func (s *Store) prune(dir, bucket string) {
 	}
 }
 
-// DeleteObjects takes up to 1,000 keys. A key that could not be deleted is in
-// the output's Errors; the others are gone.
-func (s *Store) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, _ ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
+// DeleteObjects deletes up to 1,000 keys. Keys that could not be deleted are in
+// the output's Errors.
+func (s *Store) DeleteObjects(
+	ctx context.Context, in *s3.DeleteObjectsInput, _ ...func(*s3.Options),
+) (*s3.DeleteObjectsOutput, error) {
 	const op = "DeleteObjects"
 	if err := ctxDone(ctx, op); err != nil {
 		return nil, err
@@ -403,8 +420,11 @@ func report(out *s3.DeleteObjectsOutput, key *string, err error, quiet bool) {
 	}
 }
 
-// CopyObject copies within this store. CopySource is "bucket/key", percent-encoded.
-func (s *Store) CopyObject(ctx context.Context, in *s3.CopyObjectInput, _ ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+// CopyObject copies within this store. CopySource is "bucket/key",
+// percent-encoded.
+func (s *Store) CopyObject(
+	ctx context.Context, in *s3.CopyObjectInput, _ ...func(*s3.Options),
+) (*s3.CopyObjectOutput, error) {
 	const op = "CopyObject"
 	from, err := copySource(op, in)
 	if err != nil {
@@ -448,7 +468,8 @@ func copySource(op string, in *s3.CopyObjectInput) (read, error) {
 	text, err := url.PathUnescape(strings.TrimPrefix(source, "/"))
 	bucket, key, ok := strings.Cut(text, "/")
 	if err != nil || !ok {
-		return read{}, failure(op, 400, "InvalidArgument", fmt.Sprintf("the copy source %q is not bucket/key, percent-encoded", aws.ToString(in.CopySource)))
+		return read{}, failure(op, 400, "InvalidArgument",
+			fmt.Sprintf("the copy source %q is not bucket/key, percent-encoded", aws.ToString(in.CopySource)))
 	}
 	return read{
 		op: op, bucket: bucket, key: key,

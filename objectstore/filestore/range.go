@@ -20,9 +20,9 @@ func (b span) header(total int64) *string {
 	return &h
 }
 
-// parseRange reads "bytes=a-b", "bytes=a-" and "bytes=-n". Like S3 it gives
-// the whole object for a header that it does not understand, and 416
-// InvalidRange for one that lies outside the object.
+// parseRange parses "bytes=a-b", "bytes=a-" and "bytes=-n". Like S3 it returns
+// the whole object for an invalid header, and 416 InvalidRange for a range
+// outside the object.
 func parseRange(op, header string, size int64) (span, error) {
 	whole := span{length: size}
 	spec, ok := strings.CutPrefix(header, "bytes=")
@@ -35,12 +35,13 @@ func parseRange(op, header string, size int64) (span, error) {
 		return whole, nil
 	}
 	if start >= size || end < start {
-		return span{}, failure(op, 416, "InvalidRange", fmt.Sprintf("the range %q lies outside the object's %d bytes", header, size))
+		return span{}, failure(op, 416, "InvalidRange",
+			fmt.Sprintf("the range %q lies outside the object's %d bytes", header, size))
 	}
 	return span{start: start, length: end - start + 1, partial: true}, nil
 }
 
-// bounds gives the first and last byte of a range, the last within size.
+// bounds returns the first and last byte of a range, the last within size.
 func bounds(first, last string, size int64) (start, end int64, ok bool) {
 	if first == "" {
 		n, err := strconv.ParseInt(last, 10, 64)

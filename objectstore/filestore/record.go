@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// record is what the trailer of an object's file says about it.
+// record is the content of the trailer of an object's file.
 type record struct {
 	Key                string            `json:"key"`
 	Size               int64             `json:"size"`

@@ -14,7 +14,7 @@ import (
 	"runtime"
 )
 
-// draft is an object on its way to disk. It ends with commit or discard.
+// draft is an object being written. It ends with commit or discard.
 type draft struct {
 	store *Store
 	file  *os.File
@@ -32,7 +32,7 @@ func (s *Store) newDraft() (*draft, error) {
 	return &draft{store: s, file: f, name: name, sum: md5.New()}, nil
 }
 
-// bodyError is what the caller's reader said, kept apart from the disk's errors.
+// bodyError is an error of the caller's reader, as opposed to the disk's.
 type bodyError struct{ err error }
 
 func (e *bodyError) Error() string { return e.err.Error() }
@@ -71,7 +71,7 @@ func (d *draft) discard() {
 	_ = d.store.root.Remove(d.name)
 }
 
-// seal writes the trailer and brings the file to the disk.
+// seal writes the trailer and syncs the file.
 func (d *draft) seal(r record) error {
 	text, err := r.trailer()
 	if err != nil {
@@ -83,8 +83,8 @@ func (d *draft) seal(r record) error {
 	return d.file.Sync()
 }
 
-// publish gives the sealed draft its final name. With create it reports
-// fs.ErrExist where the name is taken.
+// publish gives the sealed draft its final name. With create it returns
+// fs.ErrExist if the name is taken.
 func (d *draft) publish(final string, create bool) error {
 	for range 100 {
 		if err := d.store.makeFolder(path.Dir(final)); err != nil {
@@ -142,7 +142,7 @@ func (s *Store) syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// condition is what a write demands of the object it replaces.
+// condition is a write's condition on the object it replaces.
 type condition struct{ ifMatch, ifNoneMatch *string }
 
 // commit seals d as r and puts it under its final name if c holds.
@@ -166,7 +166,7 @@ func (s *Store) commit(op string, d *draft, r record, final string, c condition)
 	return nil
 }
 
-// checkMatch holds the object that is there against an If-Match header.
+// checkMatch checks the existing object against an If-Match header.
 func (s *Store) checkMatch(op, final, key string, ifMatch *string) error {
 	if ifMatch == nil {
 		return nil

@@ -38,8 +38,9 @@ func benchRows(r *rand.Rand, at, n int) []entity.Column {
 			v[j] = float32(r.NormFloat64())
 		}
 		rows[i] = row{
-			id: fmt.Sprintf("%064x", at+i), doc: fmt.Sprintf("%032x", (at+i)/20), ordinal: int64(i), heading: "Guide > " + prose(z, 3),
-			text: prose(z, 120), meta: `{"lang":"en","title":"A title"}`, vector: v,
+			id: fmt.Sprintf("%064x", at+i), doc: fmt.Sprintf("%032x", (at+i)/20), ordinal: int64(i),
+			heading: "Guide > " + prose(z, 3),
+			text:    prose(z, 120), meta: `{"lang":"en","title":"A title"}`, vector: v,
 		}
 	}
 	return columns(benchDim, rows...)

@@ -20,7 +20,7 @@ import (
 // Milvus numbers the fields of a user from 100 on.
 const firstFieldID = 100
 
-// indexDef is what CreateIndex was given for a field.
+// indexDef holds the arguments of CreateIndex for a field.
 type indexDef struct {
 	Name   string            `json:"name"`
 	Type   entity.IndexType  `json:"type"`
@@ -105,7 +105,8 @@ func (c *collection) admit(i int, f *entity.Field) error {
 		if f.Name == "heading" || f.Name == "text" {
 			c.text = append(c.text, i)
 		}
-	case entity.FieldTypeBool, entity.FieldTypeInt8, entity.FieldTypeInt16, entity.FieldTypeInt32, entity.FieldTypeInt64,
+	case entity.FieldTypeBool, entity.FieldTypeInt8, entity.FieldTypeInt16,
+		entity.FieldTypeInt32, entity.FieldTypeInt64,
 		entity.FieldTypeFloat, entity.FieldTypeDouble, entity.FieldTypeJSON:
 	default:
 		return invalid("field %q: type %s is not supported", f.Name, f.DataType.Name())
@@ -113,15 +114,15 @@ func (c *collection) admit(i int, f *entity.Field) error {
 	return nil
 }
 
-// HasCollection reports whether there is a collection of that name.
+// HasCollection reports whether a collection of that name exists.
 func (s *Store) HasCollection(ctx context.Context, collName string) (bool, error) {
 	var n int
 	err := s.read.QueryRowContext(ctx, `SELECT count(*) FROM collection WHERE name = ?`, collName).Scan(&n)
 	return n > 0, s.wrap(ctx, "HasCollection", err)
 }
 
-// ListCollections lists the collections by id, name and load state, in the
-// order in which they were made.
+// ListCollections lists the collections with ID, name and load state, in order
+// of creation.
 func (s *Store) ListCollections(ctx context.Context, _ ...client.ListCollectionOption) ([]*entity.Collection, error) {
 	list, err := s.listCollections(ctx)
 	return list, s.wrap(ctx, "ListCollections", err)
@@ -144,11 +145,12 @@ func (s *Store) listCollections(ctx context.Context) ([]*entity.Collection, erro
 	return list, rows.Err()
 }
 
-// CreateCollection makes a collection. A collection of the same name and the
-// same schema is left as it is; with another schema it is AlreadyExists. The
-// number of shards is kept and means nothing; the options are those of a
-// server and are ignored.
-func (s *Store) CreateCollection(ctx context.Context, schema *entity.Schema, shardsNum int32, _ ...client.CreateCollectionOption) error {
+// CreateCollection creates a collection. If one of the same name and schema
+// exists, nothing changes; with another schema the error is AlreadyExists. The
+// number of shards is stored but has no effect; options are ignored.
+func (s *Store) CreateCollection(
+	ctx context.Context, schema *entity.Schema, shardsNum int32, _ ...client.CreateCollectionOption,
+) error {
 	c, err := newCollection(schema)
 	if err != nil {
 		return s.wrap(ctx, "CreateCollection", err)
@@ -182,7 +184,7 @@ func createCollection(ctx context.Context, tx *sql.Tx, c *collection, shards int
 	return err
 }
 
-// numbered is the schema with the field ids that a server would give.
+// numbered returns the schema with the field IDs that a server would assign.
 func numbered(sch *entity.Schema) *entity.Schema {
 	out := *sch
 	out.Fields = make([]*entity.Field, len(sch.Fields))
@@ -205,8 +207,8 @@ func sameSchema(old *collection, text []byte) error {
 	return nil
 }
 
-// ddl makes the tables: the scalar fields, the vectors, and the full text,
-// which is contentless (the rows hold the text) and kept by rowid.
+// ddl creates the tables: the scalar fields, the vectors, and the full text,
+// which is contentless (the rows hold the text) and keyed by rowid.
 func (c *collection) ddl() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CREATE TABLE %s(rowid INTEGER PRIMARY KEY", c.rows())
@@ -275,8 +277,8 @@ func (s *Store) DescribeCollection(ctx context.Context, collName string) (*entit
 	return out, err
 }
 
-// DropCollection removes the collection with its rows. One that is not there
-// is no error, as on the server.
+// DropCollection removes the collection with its rows. A missing collection is
+// not an error, as on the server.
 func (s *Store) DropCollection(ctx context.Context, collName string, _ ...client.DropCollectionOption) error {
 	return s.inTx(ctx, s.write, "DropCollection", func(tx *sql.Tx) error {
 		c, err := loadMeta(ctx, tx, collName)
@@ -286,7 +288,8 @@ func (s *Store) DropCollection(ctx context.Context, collName string, _ ...client
 		if err != nil {
 			return err
 		}
-		stmts := fmt.Sprintf("DROP TABLE %s; DROP TABLE %s; DELETE FROM collection WHERE id = %d;", c.rows(), c.vectors(), c.id)
+		stmts := fmt.Sprintf("DROP TABLE %s; DROP TABLE %s; DELETE FROM collection WHERE id = %d;",
+			c.rows(), c.vectors(), c.id)
 		if len(c.text) > 0 {
 			stmts += fmt.Sprintf("DROP TABLE %s;", c.fulltext())
 		}
@@ -296,9 +299,11 @@ func (s *Store) DropCollection(ctx context.Context, collName string, _ ...client
 }
 
 // CreateIndex records the index and, on the vector field, sets the metric
-// (its "metric_type", COSINE when it has none). On a scalar field it makes an
-// index that speeds up filters on it. It is done when it returns.
-func (s *Store) CreateIndex(ctx context.Context, collName, fieldName string, idx entity.Index, _ bool, _ ...client.IndexOption) error {
+// (its "metric_type", COSINE by default). On a scalar field it creates an index
+// that speeds up filters on it. The index is complete when it returns.
+func (s *Store) CreateIndex(
+	ctx context.Context, collName, fieldName string, idx entity.Index, _ bool, _ ...client.IndexOption,
+) error {
 	return s.update(ctx, "CreateIndex", collName, func(tx *sql.Tx, c *collection) error {
 		i, ok := c.field(fieldName)
 		if !ok {
@@ -312,7 +317,8 @@ func (s *Store) CreateIndex(ctx context.Context, collName, fieldName string, idx
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE collection SET indexes = ?, metric = ? WHERE id = ?`, string(text), string(c.metric), c.id)
+		_, err = tx.ExecContext(ctx, `UPDATE collection SET indexes = ?, metric = ? WHERE id = ?`,
+			string(text), string(c.metric), c.id)
 		return err
 	})
 }
@@ -333,8 +339,8 @@ func (c *collection) buildIndex(ctx context.Context, tx *sql.Tx, i int, idx enti
 	}
 }
 
-// changeMetric copies the vectors into a table of the other metric, since the
-// metric is a part of the table.
+// changeMetric copies the vectors into a table with the other metric, since the
+// metric is part of the table.
 func (c *collection) changeMetric(ctx context.Context, tx *sql.Tx, metric entity.MetricType) error {
 	c.metric = metric
 	_, err := tx.ExecContext(ctx, fmt.Sprintf(`
@@ -346,9 +352,10 @@ DROP TABLE moving;`, c.vectors(), c.vectorDDL(c.vectors())))
 	return err
 }
 
-// DescribeIndex returns what CreateIndex was given for the field, NotFound
-// when there is none.
-func (s *Store) DescribeIndex(ctx context.Context, collName, fieldName string, _ ...client.IndexOption) ([]entity.Index, error) {
+// DescribeIndex returns the index of a field, or NotFound.
+func (s *Store) DescribeIndex(
+	ctx context.Context, collName, fieldName string, _ ...client.IndexOption,
+) ([]entity.Index, error) {
 	var out []entity.Index
 	err := s.view(ctx, "DescribeIndex", collName, func(_ *sql.Tx, c *collection) error {
 		def, ok := c.indexes[fieldName]
@@ -389,8 +396,8 @@ func (c *collection) setLoaded(ctx context.Context, tx *sql.Tx, loaded bool) err
 	return err
 }
 
-// GetLoadState tells whether the collection is loaded; a collection that is
-// not there is LoadStateNotExist and no error.
+// GetLoadState returns the load state; for a missing collection it is
+// LoadStateNotExist, without an error.
 func (s *Store) GetLoadState(ctx context.Context, collName string, _ []string) (entity.LoadState, error) {
 	var loaded bool
 	err := s.read.QueryRowContext(ctx, `SELECT loaded FROM collection WHERE name = ?`, collName).Scan(&loaded)
@@ -406,8 +413,8 @@ func (s *Store) GetLoadState(ctx context.Context, collName string, _ []string) (
 	}
 }
 
-// Flush moves what was written into the main file and syncs it. Writes are
-// safe against a crash of the process without it.
+// Flush moves written data into the main file and syncs it. Writes survive a
+// crash of the process without it.
 func (s *Store) Flush(ctx context.Context, collName string, _ bool, _ ...client.FlushOption) error {
 	has, err := s.HasCollection(ctx, collName)
 	if err == nil && !has {
@@ -438,7 +445,8 @@ func loadMeta(ctx context.Context, tx *sql.Tx, name string) (*collection, error)
 		metric        string
 		loaded        bool
 	)
-	err := tx.QueryRowContext(ctx, `SELECT id, schema, shards, metric, indexes, loaded FROM collection WHERE name = ?`, name).
+	err := tx.QueryRowContext(ctx, `SELECT id, schema, shards, metric, indexes, loaded FROM collection WHERE name = ?`,
+		name).
 		Scan(&id, &text, &shards, &metric, &indexes, &loaded)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound(name)
@@ -471,9 +479,9 @@ func decodeSchema(text string) (*entity.Schema, error) {
 	return &raw, nil
 }
 
-// DropIndex forgets the index of a field. Rows and vectors stay. The vector
-// field's index can go only while the collection is not loaded, as on the
-// server.
+// DropIndex removes the index of a field. Rows and vectors stay. The vector
+// field's index can be removed only while the collection is not loaded, as on
+// the server.
 func (s *Store) DropIndex(ctx context.Context, collName, fieldName string, _ ...client.IndexOption) error {
 	return s.update(ctx, "DropIndex", collName, func(tx *sql.Tx, c *collection) error {
 		i, ok := c.field(fieldName)
@@ -488,8 +496,9 @@ func (s *Store) DropIndex(ctx context.Context, collName, fieldName string, _ ...
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, fmt.Sprintf("DROP INDEX IF EXISTS %s_%s; UPDATE collection SET indexes = ? WHERE id = ?",
-			c.rows(), c.column(i)), string(text), c.id)
+		_, err = tx.ExecContext(ctx,
+			fmt.Sprintf("DROP INDEX IF EXISTS %s_%s; UPDATE collection SET indexes = ? WHERE id = ?",
+				c.rows(), c.column(i)), string(text), c.id)
 		return err
 	})
 }

@@ -19,7 +19,7 @@ type batch struct {
 }
 
 // newBatch checks the columns against the schema: names, types, lengths,
-// limits, and that no key comes twice.
+// limits, and duplicate keys.
 func newBatch(c *collection, columns []entity.Column) (*batch, error) {
 	b := &batch{c: c, cols: make([]entity.Column, len(c.schema.Fields))}
 	for _, col := range columns {
@@ -148,10 +148,10 @@ func (b *batch) checkKeys() error {
 // keys returns the key column as JSON, to be bound as one parameter.
 func (b *batch) keys() (string, error) { return jsonList(b.cols[b.c.pk]) }
 
-// ids is the answer of Insert and Upsert.
+// ids returns the result of Insert and Upsert.
 func (b *batch) ids() entity.Column { return b.cols[b.c.pk].Slice(0, -1) }
 
-// scalars fills args with the values of a row, the vector left out.
+// scalars fills args with the values of a row, without the vector.
 func (b *batch) scalars(row int, args []any) ([]any, error) {
 	for i, col := range b.cols {
 		if i == b.c.vector {
@@ -193,7 +193,7 @@ func jsonList(col entity.Column) (string, error) {
 	return string(text), err
 }
 
-// encodeVector gives the little-endian bytes that vec0 takes.
+// encodeVector returns the little-endian bytes that vec0 expects.
 func encodeVector(v []float32) []byte {
 	out := make([]byte, 4*len(v))
 	for i, x := range v {
@@ -217,7 +217,7 @@ type builder interface {
 	column(name string) entity.Column
 }
 
-// values is the builder for values that Scan delivers as they are.
+// values is the builder for values that need no conversion after Scan.
 type values[T any] struct {
 	next T
 	all  []T
@@ -228,7 +228,7 @@ func (b *values[T]) dest() any                        { return &b.next }
 func (b *values[T]) push()                            { b.all = append(b.all, b.next) }
 func (b *values[T]) column(name string) entity.Column { return b.make(name, b.all) }
 
-// direct are the builders of the types whose values need no step after Scan.
+// direct holds the builders of types that need no conversion after Scan.
 var direct = map[entity.FieldType]func() builder{
 	entity.FieldTypeBool:    plainly(entity.NewColumnBool),
 	entity.FieldTypeInt8:    plainly(entity.NewColumnInt8),
@@ -246,7 +246,7 @@ func plainly[T any, C entity.Column](column func(string, []T) C) func() builder 
 	}
 }
 
-// converted is the builder for values that need a step after Scan.
+// converted is the builder for values that need a conversion after Scan.
 type converted[S, T any] struct {
 	values[T]
 	raw S
@@ -260,13 +260,21 @@ func (c *collection) builder(i int) builder {
 	switch kind := c.schema.Fields[i].DataType; kind {
 	case entity.FieldTypeJSON:
 		return &converted[string, []byte]{
-			by:     func(s string) []byte { return []byte(s) },
-			values: values[[]byte]{make: func(n string, v [][]byte) entity.Column { return entity.NewColumnJSONBytes(n, v) }},
+			by: func(s string) []byte { return []byte(s) },
+			values: values[[]byte]{make: func(n string,
+				v [][]byte,
+			) entity.Column {
+				return entity.NewColumnJSONBytes(n, v)
+			}},
 		}
 	case entity.FieldTypeFloatVector:
 		return &converted[[]byte, []float32]{
-			by:     decodeVector,
-			values: values[[]float32]{make: func(n string, v [][]float32) entity.Column { return entity.NewColumnFloatVector(n, c.dim(), v) }},
+			by: decodeVector,
+			values: values[[]float32]{make: func(n string,
+				v [][]float32,
+			) entity.Column {
+				return entity.NewColumnFloatVector(n, c.dim(), v)
+			}},
 		}
 	default:
 		if column, ok := direct[kind]; ok {

@@ -45,7 +45,10 @@ func TestTwoStoresOnOneFileTakeTurns(t *testing.T) {
 			for i := range 20 {
 				rows := make([]row, 10)
 				for j := range rows {
-					rows[j] = row{id: fmt.Sprintf("%d-%d-%d", w, i, j), doc: fmt.Sprintf("%d-%d", w, i), text: "word", vector: []float32{1, 1}}
+					rows[j] = row{
+						id: fmt.Sprintf("%d-%d-%d", w, i, j), doc: fmt.Sprintf("%d-%d", w, i),
+						text: "word", vector: []float32{1, 1},
+					}
 				}
 				_, err := st.Upsert(ctx, coll, "", columns(2, rows...)...)
 				assert.NoError(t, err)
@@ -58,7 +61,8 @@ func TestTwoStoresOnOneFileTakeTurns(t *testing.T) {
 					n, _ := set.GetColumn("count(*)").GetAsInt64(0)
 					assert.Zero(t, n%10, "a reader saw half of a call")
 				}
-				_, err = st.Search(ctx, coll, nil, "", nil, []entity.Vector{entity.FloatVector{1, 0}}, "vector", entity.COSINE, 5, nil)
+				_, err = st.Search(ctx, coll, nil, "", nil, []entity.Vector{entity.FloatVector{1, 0}},
+					"vector", entity.COSINE, 5, nil)
 				assert.NoError(t, err)
 			}
 		})

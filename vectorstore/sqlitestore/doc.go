@@ -12,48 +12,48 @@
 //	_, err = st.Upsert(ctx, "docs", "", ids, texts, vectors)
 //	found, err := st.Search(ctx, "docs", nil, `doc == "a"`, fields, query, "vector", entity.COSINE, 10, param)
 //
-// # What a collection may hold
+// # Collections
 //
-// A primary key of type VARCHAR or INT64 that the caller gives, one
-// FLOAT_VECTOR, and any number of BOOL, INT8 to INT64, FLOAT, DOUBLE, VARCHAR
-// and JSON fields. The VARCHAR fields named "heading" and "text" are indexed
-// for [Store.SearchText]; a field named "doc" gets an index for equality, and
-// [Store.CreateIndex] on any other scalar field makes one.
+// A collection has a primary key of type VARCHAR or INT64 that the caller sets,
+// one FLOAT_VECTOR, and any number of BOOL, INT8 to INT64, FLOAT, DOUBLE,
+// VARCHAR and JSON fields. The VARCHAR fields named "heading" and "text" are
+// indexed for [Store.SearchText]; a field named "doc" gets an index for
+// equality, and [Store.CreateIndex] adds one to any other scalar field.
 //
 // The metric is COSINE (the score is the similarity, higher is better) or L2
-// (the score is the squared distance, lower is better), as Milvus gives them.
-// Search is exact. There are no partitions, no dynamic fields and no
-// generated keys; asking for one is an invalid argument.
+// (the score is the squared distance, lower is better), as in Milvus. Search is
+// exact. Partitions, dynamic fields and generated keys are not supported;
+// requesting one is an invalid argument.
 //
 // # Filters
 //
-// Of Milvus's expression language the store takes
+// The store supports this part of Milvus's expression language:
 //
 //	field == literal   field != literal   field in [literal, …]
 //	json["key"] == literal   json["key"] != literal
 //	primary_key > literal
 //	term and term   (term)   and "" for every row
 //
-// and refuses the rest as an invalid argument, with the place where it
-// stopped understanding.
+// Anything else is refused as an invalid argument, with the position of the
+// error.
 //
 // # Consistency and durability
 //
-// One call is one transaction: after a crash a call has happened or it has
-// not. Readers see every write that returned before they began, whatever
-// consistency level is asked for. The file is in WAL mode with
-// synchronous=NORMAL: a power cut may lose the last calls, never part of one;
-// [Store.Flush] moves what was written into the main file.
+// One call is one transaction: after a crash it has either happened or not.
+// Readers see every write that returned before they began, at any consistency
+// level. The file is in WAL mode with synchronous=NORMAL: a power cut may lose
+// the last calls, but never part of one; [Store.Flush] moves written data into
+// the main file.
 //
 // # Errors
 //
-// Errors are [*Error] and carry a gRPC status code, the vocabulary of the SDK:
-// google.golang.org/grpc/status.Code(err) tells InvalidArgument, NotFound,
+// Errors are [*Error] and carry a gRPC status code, as the SDK's do:
+// google.golang.org/grpc/status.Code(err) returns InvalidArgument, NotFound,
 // AlreadyExists, FailedPrecondition, Unavailable (another process holds the
-// file), ResourceExhausted (the disk is full) and DataLoss (the file is
-// damaged) apart.
+// file), ResourceExhausted (the disk is full) or DataLoss (the file is
+// damaged).
 //
-// A Store is safe for concurrent use, also by several processes on one
-// machine; writers take turns. A file on a network volume is refused, since
-// its locks cannot be trusted.
+// A Store is safe for concurrent use, also by several processes on one machine;
+// writers take turns. A file on a network volume is refused, since its locks
+// are unreliable.
 package sqlitestore

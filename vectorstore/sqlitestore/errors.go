@@ -12,7 +12,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Error is what every method of a [Store] returns when it fails.
+// Error is the error of every method of a [Store].
 type Error struct {
 	Op   string     // the method, for example "Upsert"
 	Path string     // the file
@@ -21,7 +21,7 @@ type Error struct {
 	Err  error      // the cause, never nil
 }
 
-// Error says what failed, on which file, why, and what can be done.
+// Error returns what failed, on which file, why, and what to do.
 func (e *Error) Error() string {
 	msg := fmt.Sprintf("sqlitestore: %s on %s: %v", e.Op, e.Path, e.Err)
 	if e.Hint != "" {
@@ -37,7 +37,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // a classifier written for the server's errors understands the store's.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Error()) }
 
-// fault is an error that already knows its code; wrap adds the rest.
+// fault is an error with its code; wrap adds the rest.
 type fault struct {
 	code codes.Code
 	msg  string
@@ -77,7 +77,7 @@ func (s *Store) wrap(ctx context.Context, op string, err error) error {
 	return e
 }
 
-// sqliteCode gives the status and the hint for SQLite's primary result codes.
+// sqliteCode returns the status and the hint for SQLite's primary result codes.
 func sqliteCode(code int) (codes.Code, string) {
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:

@@ -26,7 +26,8 @@ func Example() {
 
 	ctx := context.Background()
 	schema := entity.NewSchema().WithName("notes").
-		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).WithMaxLength(64).WithIsPrimaryKey(true)).
+		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).
+			WithMaxLength(64).WithIsPrimaryKey(true)).
 		WithField(entity.NewField().WithName("text").WithDataType(entity.FieldTypeVarChar).WithMaxLength(65535)).
 		WithField(entity.NewField().WithName("vector").WithDataType(entity.FieldTypeFloatVector).WithDim(2))
 	index := entity.NewGenericIndex("", entity.Flat, map[string]string{"metric_type": "COSINE"})
@@ -47,7 +48,8 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	near, err := st.Search(ctx, "notes", nil, "", []string{"text"}, []entity.Vector{entity.FloatVector{3, 4}}, "vector", entity.COSINE, 2, nil)
+	near, err := st.Search(ctx, "notes", nil, "", []string{"text"}, []entity.Vector{entity.FloatVector{3, 4}},
+		"vector", entity.COSINE, 2, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,8 +62,6 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println(worded[0].ResultCount, "by words")
-	// Output:
-	// 0.8 A probe closes it.
-	// 0.6 The breaker opens after five failures.
+	// Output: 0.8 A probe closes it. 0.6 The breaker opens after five failures.
 	// 1 by words
 }

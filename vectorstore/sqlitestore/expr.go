@@ -162,8 +162,8 @@ func (p *parser) operand(i int, sql string) error {
 	return nil
 }
 
-// list binds the whole list as one JSON parameter, so that its length meets
-// no limit of SQLite's.
+// list binds the whole list as one JSON parameter, which avoids SQLite's limit
+// on parameters.
 func (p *parser) list(i int, col string) error {
 	if !p.symbol("[") {
 		return p.refuse()
@@ -191,8 +191,8 @@ func (p *parser) list(i int, col string) error {
 	return nil
 }
 
-// jsonComparison compares one key of a JSON field. A key that is missing is
-// equal to nothing. Booleans are compared as JSON, since SQL has none.
+// jsonComparison compares one key of a JSON field. A missing key is equal to
+// nothing. Booleans are compared as JSON, since SQL has none.
 func (p *parser) jsonComparison(i int) error {
 	if !p.symbol("[") || p.tok != scanner.String {
 		return p.refuse()

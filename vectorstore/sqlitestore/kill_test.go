@@ -97,7 +97,8 @@ func checkWhole(t *testing.T, path string) {
 			rows[doc] = map[int64]int{}
 		}
 		rows[doc][call]++
-		assert.Equal(t, []float32{1, float32(call), 0, 0}, vectors.Data()[i], "the vector is of another call than its row")
+		assert.Equal(t, []float32{1, float32(call), 0, 0}, vectors.Data()[i],
+			"the vector is of another call than its row")
 	}
 	require.NotEmpty(t, rows)
 	for doc, versions := range rows {
@@ -107,7 +108,8 @@ func checkWhole(t *testing.T, path string) {
 			assert.Len(t, textHitsUpTo(t, st, fmt.Sprint("call", call)), killBatch, "full text of %s", doc)
 		}
 	}
-	near, err := st.Search(t.Context(), coll, nil, "", nil, []entity.Vector{entity.FloatVector{1, 0, 0, 0}}, "vector", entity.COSINE, 4096, nil)
+	near, err := st.Search(t.Context(), coll, nil, "", nil, []entity.Vector{entity.FloatVector{1, 0, 0, 0}},
+		"vector", entity.COSINE, 4096, nil)
 	require.NoError(t, err)
 	assert.Equal(t, set.Len(), near[0].ResultCount, "vectors without rows, or rows without vectors")
 }

@@ -16,10 +16,12 @@ import (
 
 const countField = "count(*)"
 
-// Get returns the rows with these keys, every field of them unless
-// client.GetWithOutputFields says otherwise. Keys that are not there are
-// absent from the answer, whose order is the store's.
-func (s *Store) Get(ctx context.Context, collectionName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error) {
+// Get returns the rows with these keys, with all fields unless
+// client.GetWithOutputFields is given. Missing keys are left out; the order is
+// unspecified.
+func (s *Store) Get(
+	ctx context.Context, collectionName string, ids entity.Column, opts ...client.GetOption,
+) (client.ResultSet, error) {
 	o := sdkopt.ReadGet(opts)
 	if len(o.OutputFields) == 0 {
 		o.OutputFields = []string{"*"}
@@ -30,17 +32,21 @@ func (s *Store) Get(ctx context.Context, collectionName string, ids entity.Colum
 	})
 }
 
-// Query returns the rows that the expression matches, the output fields and
-// the primary key of each ("*" for all), or the number of rows for the one
-// output field "count(*)". With client.WithLimit or client.WithOffset rows
-// come in the order of their keys; the consistency level means nothing here.
-func (s *Store) Query(ctx context.Context, collectionName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
+// Query returns the rows that match the expression, with the output fields ("*"
+// for all) and the primary key, or the number of rows for the single output
+// field "count(*)". With client.WithLimit or client.WithOffset, rows are
+// ordered by key; the consistency level has no effect.
+func (s *Store) Query(
+	ctx context.Context, collectionName string, partitionNames []string, expr string, outputFields []string,
+	opts ...client.SearchQueryOptionFunc,
+) (client.ResultSet, error) {
 	o := searchOptions(opts)
 	return s.query(ctx, "Query", collectionName, partitionNames, func(c *collection) (selection, error) {
 		where, args, err := c.where(expr)
 		sel := selection{fields: outputFields, where: where, args: args}
 		if o.Limit > 0 || o.Offset > 0 {
-			sel.page = fmt.Sprintf(" ORDER BY r.%s LIMIT %d OFFSET %d", c.column(c.pk), pageSize(o.Limit), max(o.Offset, 0))
+			sel.page = fmt.Sprintf(" ORDER BY r.%s LIMIT %d OFFSET %d", c.column(c.pk),
+				pageSize(o.Limit), max(o.Offset, 0))
 		}
 		return sel, err
 	})
@@ -70,7 +76,9 @@ type selection struct {
 	page   string
 }
 
-func (s *Store) query(ctx context.Context, op, coll string, partitions []string, build func(*collection) (selection, error)) (client.ResultSet, error) {
+func (s *Store) query(
+	ctx context.Context, op, coll string, partitions []string, build func(*collection) (selection, error),
+) (client.ResultSet, error) {
 	var out client.ResultSet
 	err := s.view(ctx, op, coll, func(tx *sql.Tx, c *collection) error {
 		if err := c.ready(partitions); err != nil {
@@ -86,7 +94,7 @@ func (s *Store) query(ctx context.Context, op, coll string, partitions []string,
 	return out, err
 }
 
-// ready is what every read asks for first.
+// ready checks the collection before every read.
 func (c *collection) ready(partitions []string) error {
 	if !c.loaded {
 		return faultf(codes.FailedPrecondition, "collection %q is not loaded", c.schema.CollectionName)
@@ -117,7 +125,7 @@ func (c *collection) count(ctx context.Context, tx *sql.Tx, sel selection) (clie
 	return client.ResultSet{entity.NewColumnInt64(countField, []int64{n})}, err
 }
 
-// outputs gives the positions of the output fields, each once.
+// outputs returns the positions of the output fields, without duplicates.
 func (c *collection) outputs(names []string) ([]int, error) {
 	var out []int
 	for _, name := range names {
@@ -138,7 +146,9 @@ func (c *collection) outputs(names []string) ([]int, error) {
 }
 
 // scan runs a SELECT of the fields over the rows table under the name r.
-func (c *collection) scan(ctx context.Context, tx *sql.Tx, fields []int, from string, args []any) (client.ResultSet, error) {
+func (c *collection) scan(
+	ctx context.Context, tx *sql.Tx, fields []int, from string, args []any,
+) (client.ResultSet, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT "+strings.Join(c.expressions(fields), ", ")+" "+from, args...)
 	if err != nil {
 		return nil, err

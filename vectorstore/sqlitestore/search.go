@@ -10,13 +10,14 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 )
 
-// Search finds for each vector the topK (1 to 4096) nearest rows that the
-// expression matches, best first. Scores are as Milvus gives them: similarity
-// for COSINE, squared distance for L2. The metric must be the collection's
-// (or ""); the search parameters are those of approximate indexes and are
-// ignored, since the search is exact.
+// Search finds for each vector the topK (1 to 4096) nearest rows that match the
+// expression, best first. Scores are as in Milvus: similarity for COSINE,
+// squared distance for L2. The metric must be the collection's (or ""); search
+// parameters are for approximate indexes and are ignored, since the search is
+// exact.
 func (s *Store) Search(ctx context.Context, collName string, partitions []string, expr string, outputFields []string,
-	vectors []entity.Vector, vectorField string, metricType entity.MetricType, topK int, _ entity.SearchParam, opts ...client.SearchQueryOptionFunc,
+	vectors []entity.Vector, vectorField string, metricType entity.MetricType, topK int, _ entity.SearchParam,
+	opts ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
 	var out []client.SearchResult
 	offset := int(searchOptions(opts).Offset)
@@ -150,11 +151,15 @@ func (q *search) result(ctx context.Context, tx *sql.Tx, hits []hit) (client.Sea
 
 	fields := append(slices.Clone(q.fields), q.c.pk)
 	set, err := q.c.scan(ctx, tx, fields,
-		"FROM json_each(?) AS j CROSS JOIN "+q.c.rows()+" AS r ON r.rowid = j.value ORDER BY j.key", []any{string(list)})
+		"FROM json_each(?) AS j CROSS JOIN "+q.c.rows()+" AS r ON r.rowid = j.value ORDER BY j.key",
+		[]any{string(list)})
 	if err != nil {
 		return client.SearchResult{}, err
 	}
-	r := client.SearchResult{ResultCount: len(hits), IDs: set[len(set)-1], Fields: set[:len(set)-1], Scores: make([]float32, len(hits))}
+	r := client.SearchResult{
+		ResultCount: len(hits), IDs: set[len(set)-1], Fields: set[:len(set)-1],
+		Scores: make([]float32, len(hits)),
+	}
 	for i, h := range hits {
 		r.Scores[i] = h.score
 	}

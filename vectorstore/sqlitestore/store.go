@@ -21,17 +21,17 @@ const (
 	maxTopK       = 4096 // vec0's limit
 )
 
-// Store is a vector store in one file. Make one with [Open], and close it.
+// Store is a vector store in one file. Create one with [Open], and close it.
 type Store struct {
 	path  string
 	write *sql.DB // one connection
 	read  *sql.DB
 }
 
-// Open opens the store in the file at path and creates it if it is not there
-// (its folder must be). It fails with an [*Error]: FailedPrecondition for a
-// network volume, for a file of another application or of a newer version, and
-// DataLoss for a file that is damaged or no database.
+// Open opens the store in the file at path, and creates the file if it is
+// missing; its folder must exist. Its error is an [*Error]: FailedPrecondition
+// for a network volume or a file of another application or a newer version, and
+// DataLoss for a file that is damaged or not a database.
 func Open(path string) (*Store, error) {
 	s := &Store{path: path}
 	ctx := context.Background()
@@ -65,7 +65,8 @@ func checkPlace(abs string) error {
 		return faultf(codes.FailedPrecondition, "folder %s does not exist", dir)
 	}
 	if fs := netfs.Name(dir); fs != "" {
-		return faultf(codes.FailedPrecondition, "the file is on a network volume (%s), where locks cannot be trusted; put it on a local disk", fs)
+		return faultf(codes.FailedPrecondition,
+			"the file is on a network volume (%s), where locks cannot be trusted; put it on a local disk", fs)
 	}
 	return nil
 }
@@ -83,7 +84,7 @@ func connect(abs string, conns int, more string) (*sql.DB, error) {
 	return db, nil
 }
 
-// prepareFile checks whose file it is and makes the catalogue of collections.
+// prepareFile checks that the file is a store, and creates the catalogue.
 func (s *Store) prepareFile(ctx context.Context) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -121,7 +122,8 @@ func checkOwner(ctx context.Context, tx *sql.Tx) error {
 	case owner != applicationID && (owner != 0 || tables > 0):
 		return faultf(codes.FailedPrecondition, "the file belongs to another application")
 	case version > formatVersion:
-		return faultf(codes.FailedPrecondition, "the file has format %d, this version reads up to %d; use a newer version", version, formatVersion)
+		return faultf(codes.FailedPrecondition,
+			"the file has format %d, this version reads up to %d; use a newer version", version, formatVersion)
 	}
 	return nil
 }
@@ -145,7 +147,7 @@ func (s *Store) update(ctx context.Context, op, coll string, fn func(*sql.Tx, *c
 	return s.inTx(ctx, s.write, op, onCollection(ctx, coll, fn))
 }
 
-// view runs fn on the named collection on one consistent picture of the file.
+// view runs fn on the named collection on a consistent snapshot of the file.
 func (s *Store) view(ctx context.Context, op, coll string, fn func(*sql.Tx, *collection) error) error {
 	return s.inTx(ctx, s.read, op, onCollection(ctx, coll, fn))
 }

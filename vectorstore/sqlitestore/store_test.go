@@ -96,8 +96,14 @@ func three(t testing.TB) *sqlitestore.Store {
 	t.Helper()
 	st := ready(t, 2)
 	_, err := st.Upsert(t.Context(), coll, "", columns(2,
-		row{id: "a", doc: "x", text: "the breaker opens after five failures", heading: "States", vector: []float32{1, 0}, meta: `{"lang":"en","n":1,"ok":true}`},
-		row{id: "b", doc: "x", ordinal: 1, text: "a probe closes it", heading: "Recovery", vector: []float32{0, 2}, meta: `{"lang":"de","n":2,"ok":false}`},
+		row{
+			id: "a", doc: "x", text: "the breaker opens after five failures", heading: "States",
+			vector: []float32{1, 0}, meta: `{"lang":"en","n":1,"ok":true}`,
+		},
+		row{
+			id: "b", doc: "x", ordinal: 1, text: "a probe closes it", heading: "Recovery", vector: []float32{0, 2},
+			meta: `{"lang":"de","n":2,"ok":false}`,
+		},
 		row{id: "c", doc: "y", text: "rain in spring", vector: []float32{-3, 0}, meta: `{"n":"1"}`},
 	)...)
 	require.NoError(t, err)
@@ -106,12 +112,14 @@ func three(t testing.TB) *sqlitestore.Store {
 
 func TestSearchGivesCosineSimilarityBestFirst(t *testing.T) {
 	st := three(t)
-	got, err := st.Search(t.Context(), coll, nil, "", []string{"doc", "text"}, []entity.Vector{entity.FloatVector{2, 1}},
+	got, err := st.Search(t.Context(), coll, nil, "", []string{"doc", "text"},
+		[]entity.Vector{entity.FloatVector{2, 1}},
 		"vector", entity.COSINE, 3, nil)
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	assert.Equal(t, []string{"a", "b", "c"}, got[0].IDs.(*entity.ColumnVarChar).Data())
-	assert.InDeltaSlice(t, []float32{2 / float32(math.Sqrt(5)), 1 / float32(math.Sqrt(5)), -2 / float32(math.Sqrt(5))}, got[0].Scores, 1e-5)
+	assert.InDeltaSlice(t, []float32{2 / float32(math.Sqrt(5)), 1 / float32(math.Sqrt(5)), -2 / float32(math.Sqrt(5))},
+		got[0].Scores, 1e-5)
 	assert.Equal(t, []string{"x", "x", "y"}, got[0].Fields.GetColumn("doc").(*entity.ColumnVarChar).Data())
 	assert.Equal(t, 3, got[0].ResultCount)
 }
@@ -129,8 +137,10 @@ func TestSearchTakesAFilterAndAnOffset(t *testing.T) {
 
 func TestL2GivesTheSquaredDistanceAndRebuilds(t *testing.T) {
 	st, ctx := three(t), t.Context()
-	require.NoError(t, st.CreateIndex(ctx, coll, "vector", entity.NewGenericIndex("", entity.Flat, map[string]string{"metric_type": "L2"}), false))
-	got, err := st.Search(ctx, coll, nil, "", nil, []entity.Vector{entity.FloatVector{0, 0}}, "vector", entity.L2, 3, nil)
+	require.NoError(t, st.CreateIndex(ctx, coll, "vector",
+		entity.NewGenericIndex("", entity.Flat, map[string]string{"metric_type": "L2"}), false))
+	got, err := st.Search(ctx, coll, nil, "", nil, []entity.Vector{entity.FloatVector{0, 0}}, "vector",
+		entity.L2, 3, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b", "c"}, got[0].IDs.(*entity.ColumnVarChar).Data())
 	assert.InDeltaSlice(t, []float32{1, 4, 9}, got[0].Scores, 1e-5)
@@ -169,9 +179,12 @@ func TestQueryFilters(t *testing.T) {
 func TestQueryRefusesTheRest(t *testing.T) {
 	st := three(t)
 	for _, expr := range []string{
-		`doc == "x" or doc == "y"`, `not doc == "x"`, `doc like "x%"`, `ordinal > 1`, `id == `, `id == "a`, `id in ["a"`, `id in "a"`,
-		`id == 'a'`, `id = "a"`, `(id == "a"`, `id == "a")`, `ordinal == "1"`, `id == 1`, `nothing == "a"`, `vector == "a"`,
-		`meta == "a"`, `meta["a"]["b"] == 1`, `meta["a\""] == 1`, `1 == 1`, `id == "a" and`, `id == "\q"`, `; DROP TABLE c1`,
+		`doc == "x" or doc == "y"`, `not doc == "x"`, `doc like "x%"`, `ordinal > 1`, `id == `,
+		`id == "a`, `id in ["a"`, `id in "a"`,
+		`id == 'a'`, `id = "a"`, `(id == "a"`, `id == "a")`, `ordinal == "1"`, `id == 1`,
+		`nothing == "a"`, `vector == "a"`,
+		`meta == "a"`, `meta["a"]["b"] == 1`, `meta["a\""] == 1`, `1 == 1`, `id == "a" and`,
+		`id == "\q"`, `; DROP TABLE c1`,
 		strings.Repeat("(", 5000) + `id == "a"`, `ordinal == 99999999999999999999`,
 	} {
 		_, err := st.Query(t.Context(), coll, nil, expr, []string{"id"})
@@ -204,16 +217,19 @@ func TestGetReturnsEveryField(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"b"}, ids(t, set))
 	assert.Equal(t, [][]float32{{0, 2}}, set.GetColumn("vector").(*entity.ColumnFloatVector).Data())
-	assert.JSONEq(t, `{"lang":"de","n":2,"ok":false}`, string(set.GetColumn("meta").(*entity.ColumnJSONBytes).Data()[0]))
+	assert.JSONEq(t, `{"lang":"de","n":2,"ok":false}`,
+		string(set.GetColumn("meta").(*entity.ColumnJSONBytes).Data()[0]))
 
-	set, err = st.Get(t.Context(), coll, entity.NewColumnVarChar("id", []string{"b"}), client.GetWithOutputFields("text"))
+	set, err = st.Get(t.Context(), coll, entity.NewColumnVarChar("id", []string{"b"}),
+		client.GetWithOutputFields("text"))
 	require.NoError(t, err)
 	assert.Len(t, set, 2, "the field and the key")
 }
 
 func TestUpsertReplacesEverywhere(t *testing.T) {
 	st, ctx := three(t), t.Context()
-	_, err := st.Upsert(ctx, coll, "", columns(2, row{id: "a", doc: "z", text: "marmalade", vector: []float32{0, 1}})...)
+	_, err := st.Upsert(ctx, coll, "",
+		columns(2, row{id: "a", doc: "z", text: "marmalade", vector: []float32{0, 1}})...)
 	require.NoError(t, err)
 
 	set, err := st.Query(ctx, coll, nil, `id == "a"`, []string{"*"})
@@ -221,14 +237,16 @@ func TestUpsertReplacesEverywhere(t *testing.T) {
 	assert.Equal(t, []string{"marmalade"}, set.GetColumn("text").(*entity.ColumnVarChar).Data())
 	assert.Equal(t, []string{"a"}, textHits(t, st, "marmalade"))
 	assert.Empty(t, textHits(t, st, "failures"), "the old text is still found")
-	got, err := st.Search(ctx, coll, nil, "", nil, []entity.Vector{entity.FloatVector{1, 0}}, "vector", entity.COSINE, 10, nil)
+	got, err := st.Search(ctx, coll, nil, "", nil, []entity.Vector{entity.FloatVector{1, 0}}, "vector",
+		entity.COSINE, 10, nil)
 	require.NoError(t, err)
 	assert.Len(t, got[0].Scores, 3, "the old vector is still found")
 }
 
 func TestInsertRefusesAKeyThatIsThere(t *testing.T) {
 	st := three(t)
-	_, err := st.Insert(t.Context(), coll, "", columns(2, row{id: "new", vector: []float32{1, 1}}, row{id: "a", vector: []float32{1, 1}})...)
+	_, err := st.Insert(t.Context(), coll, "",
+		columns(2, row{id: "new", vector: []float32{1, 1}}, row{id: "a", vector: []float32{1, 1}})...)
 	assertCode(t, codes.AlreadyExists, err)
 	set, err := st.Query(t.Context(), coll, nil, `id == "new"`, []string{"id"})
 	require.NoError(t, err)
@@ -315,8 +333,10 @@ func TestBatchIsCheckedBeforeAnythingIsWritten(t *testing.T) {
 		"invalid UTF-8":  with(func(r *row) { r.text = "\xff" }),
 		"invalid JSON":   with(func(r *row) { r.meta = "{" }),
 		"JSON not UTF-8": with(func(r *row) { r.meta = "{\"a\":\"\xff\"}" }),
-		"bits":           append(columns(2, ok)[1:], entity.NewColumnBinaryVector("vector", 64, [][]byte{make([]byte, 8)})),
-		"half floats":    append(columns(2, ok)[1:], entity.NewColumnFloat16Vector("vector", 2, [][]byte{make([]byte, 4)})),
+		"bits": append(columns(2, ok)[1:],
+			entity.NewColumnBinaryVector("vector", 64, [][]byte{make([]byte, 8)})),
+		"half floats": append(columns(2, ok)[1:],
+			entity.NewColumnFloat16Vector("vector", 2, [][]byte{make([]byte, 4)})),
 		"foreign column": append(columns(2, ok)[1:], foreign{columns(2, ok)[0]}),
 		"key twice":      with(func(r *row) { r.id = "ok" }),
 		"missing field":  columns(2, ok)[1:],
@@ -339,17 +359,20 @@ func TestBatchIsCheckedBeforeAnythingIsWritten(t *testing.T) {
 // foreign is a column of another make.
 type foreign struct{ entity.Column }
 
-// SQLite keeps no NaN: it takes one for NULL, and the refusal looked like a fault of the store.
+// SQLite keeps no NaN: it takes one for NULL, and the refusal looked like a
+// fault of the store.
 func TestNumberThatSQLiteCannotKeepIsRefused(t *testing.T) {
 	st, ctx := open(t), t.Context()
 	sch := entity.NewSchema().WithName(coll).
-		WithField(field("k", entity.FieldTypeInt64).WithIsPrimaryKey(true)).WithField(field("vector", entity.FieldTypeFloatVector).WithDim(1)).
+		WithField(field("k", entity.FieldTypeInt64).WithIsPrimaryKey(true)).
+		WithField(field("vector", entity.FieldTypeFloatVector).WithDim(1)).
 		WithField(field("f", entity.FieldTypeFloat)).WithField(field("d", entity.FieldTypeDouble))
 	require.NoError(t, st.CreateCollection(ctx, sch, 1))
 	require.NoError(t, st.CreateIndex(ctx, coll, "vector", cosineIndex(), false))
 	require.NoError(t, st.LoadCollection(ctx, coll, false))
 	upsert := func(f float32, d float64) error {
-		_, err := st.Upsert(ctx, coll, "", entity.NewColumnInt64("k", []int64{1, 2}), entity.NewColumnFloatVector("vector", 1, [][]float32{{1}, {1}}),
+		_, err := st.Upsert(ctx, coll, "", entity.NewColumnInt64("k", []int64{1, 2}),
+			entity.NewColumnFloatVector("vector", 1, [][]float32{{1}, {1}}),
 			entity.NewColumnFloat("f", []float32{0, f}), entity.NewColumnDouble("d", []float64{0, d}))
 		return err
 	}
@@ -378,13 +401,17 @@ func TestEveryFieldTypeComesBack(t *testing.T) {
 	require.NoError(t, st.LoadCollection(ctx, coll, false))
 	in := []entity.Column{
 		entity.NewColumnInt64("k", []int64{math.MaxInt64}), entity.NewColumnFloatVector("vector", 1, [][]float32{{1}}),
-		entity.NewColumnBool("b", []bool{true}), entity.NewColumnInt8("i8", []int8{-8}), entity.NewColumnInt16("i16", []int16{-16}),
-		entity.NewColumnInt32("i32", []int32{-32}), entity.NewColumnFloat("f", []float32{1.5}), entity.NewColumnDouble("d", []float64{2.5}),
-		entity.NewColumnVarChar("s", []string{"a\x00b\"\\"}), entity.NewColumnJSONBytes("j", [][]byte{[]byte(`{"a":[1]}`)}),
+		entity.NewColumnBool("b", []bool{true}), entity.NewColumnInt8("i8", []int8{-8}),
+		entity.NewColumnInt16("i16", []int16{-16}),
+		entity.NewColumnInt32("i32", []int32{-32}), entity.NewColumnFloat("f", []float32{1.5}),
+		entity.NewColumnDouble("d", []float64{2.5}),
+		entity.NewColumnVarChar("s", []string{"a\x00b\"\\"}),
+		entity.NewColumnJSONBytes("j", [][]byte{[]byte(`{"a":[1]}`)}),
 	}
 	_, err := st.Insert(ctx, coll, "", in...)
 	require.NoError(t, err)
-	set, err := st.Query(ctx, coll, nil, `k == 9223372036854775807 and b == true and f == 1.5 and d != 1 and i8 in [-8]`, []string{"*"})
+	set, err := st.Query(ctx, coll, nil,
+		`k == 9223372036854775807 and b == true and f == 1.5 and d != 1 and i8 in [-8]`, []string{"*"})
 	require.NoError(t, err)
 	assert.Equal(t, client.ResultSet(in), set)
 	_, err = st.SearchText(ctx, coll, "", nil, "x", 1)
@@ -453,12 +480,16 @@ func TestSchemasThatAreRefused(t *testing.T) {
 		"nil": nil, "no name": sch(key(), vec()).WithName(""), "no key": sch(vec()), "no vector": sch(key()),
 		"two vectors": sch(key(), vec(), vec().WithName("w")), "two keys": sch(key(), key().WithName("k"), vec()),
 		"auto id": sch(key().WithIsAutoID(true), vec()), "dynamic": sch(key(), vec()).WithDynamicFieldEnabled(true),
-		"float key": sch(field("id", entity.FieldTypeFloat).WithIsPrimaryKey(true), vec()), "no dim": sch(key(), field("v", entity.FieldTypeFloatVector)),
-		"no max length": sch(key(), vec(), field("s", entity.FieldTypeVarChar)), "array": sch(key(), vec(), field("s", entity.FieldTypeArray)),
-		"name twice": sch(key(), vec(), field("id", entity.FieldTypeInt8)),
-		"bits":       sch(key(), field("v", entity.FieldTypeBinaryVector).WithDim(8)), "bits too": sch(key(), vec(), field("w", entity.FieldTypeBinaryVector).WithDim(8)),
-		"float16": sch(key(), field("v", entity.FieldTypeFloat16Vector).WithDim(8)), "bfloat16": sch(key(), field("v", entity.FieldTypeBFloat16Vector).WithDim(8)),
-		"sparse": sch(key(), vec(), field("w", entity.FieldTypeSparseVector)),
+		"float key":     sch(field("id", entity.FieldTypeFloat).WithIsPrimaryKey(true), vec()),
+		"no dim":        sch(key(), field("v", entity.FieldTypeFloatVector)),
+		"no max length": sch(key(), vec(), field("s", entity.FieldTypeVarChar)),
+		"array":         sch(key(), vec(), field("s", entity.FieldTypeArray)),
+		"name twice":    sch(key(), vec(), field("id", entity.FieldTypeInt8)),
+		"bits":          sch(key(), field("v", entity.FieldTypeBinaryVector).WithDim(8)),
+		"bits too":      sch(key(), vec(), field("w", entity.FieldTypeBinaryVector).WithDim(8)),
+		"float16":       sch(key(), field("v", entity.FieldTypeFloat16Vector).WithDim(8)),
+		"bfloat16":      sch(key(), field("v", entity.FieldTypeBFloat16Vector).WithDim(8)),
+		"sparse":        sch(key(), vec(), field("w", entity.FieldTypeSparseVector)),
 	} {
 		assertCode(t, codes.InvalidArgument, st.CreateCollection(t.Context(), s, 1), name)
 	}
@@ -559,7 +590,10 @@ func TestAThousandDocumentsInOneFilter(t *testing.T) {
 		rows := make([]row, 1000)
 		for i := range rows {
 			k := at + i
-			rows[i] = row{id: fmt.Sprint("id", k), doc: fmt.Sprint("doc", k/5), text: fmt.Sprint("word", k), vector: []float32{float32(k), 1, 0, 0, 0, 0, 0, float32(n - k)}}
+			rows[i] = row{
+				id: fmt.Sprint("id", k), doc: fmt.Sprint("doc", k/5), text: fmt.Sprint("word", k),
+				vector: []float32{float32(k), 1, 0, 0, 0, 0, 0, float32(n - k)},
+			}
 		}
 		_, err := st.Upsert(ctx, coll, "", columns(8, rows...)...)
 		require.NoError(t, err)

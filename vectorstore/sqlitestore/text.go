@@ -10,15 +10,16 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 )
 
-// SearchText finds the topK (1 to 4096) rows whose heading and text fit the
-// question best by BM25, among those that the expression matches. The score is
-// positive, higher is better, and comparable within one answer only. A
-// question is plain words: English stop words are passed over, any of the
-// others may match, stems and accents are folded, and scripts that put no
-// spaces between words are matched by runs of characters. A question without
-// a word finds nothing. The answer has one result, as Search has for one
-// vector.
-func (s *Store) SearchText(ctx context.Context, collName, expr string, outputFields []string, question string, topK int) ([]client.SearchResult, error) {
+// SearchText finds the topK (1 to 4096) rows whose heading and text match the
+// question best by BM25, among those that match the expression. The score is
+// positive, higher is better, and comparable within one answer only. A question
+// is plain words: English stop words are ignored, any of the others may match,
+// stems and accents are folded, and scripts without spaces between words are
+// matched by runs of characters. A question without a word finds nothing. The
+// answer has one result, like Search for one vector.
+func (s *Store) SearchText(
+	ctx context.Context, collName, expr string, outputFields []string, question string, topK int,
+) ([]client.SearchResult, error) {
 	var out []client.SearchResult
 	err := s.view(ctx, "SearchText", collName, func(tx *sql.Tx, c *collection) error {
 		if len(c.text) == 0 {
@@ -46,15 +47,16 @@ func (q *search) bestText(ctx context.Context, tx *sql.Tx, match string) (client
 		args = append(args, q.args...)
 	}
 	args = append(args, q.topK)
-	hits, err := readHits(ctx, tx, sqlText+" ORDER BY rank LIMIT ?", args, func(rank float64) float32 { return float32(-rank) })
+	hits, err := readHits(ctx, tx, sqlText+" ORDER BY rank LIMIT ?", args,
+		func(rank float64) float32 { return float32(-rank) })
 	if err != nil {
 		return client.SearchResult{}, err
 	}
 	return q.result(ctx, tx, hits)
 }
 
-// unspaced are the scripts whose words run together; runs of them are indexed
-// by single characters and asked for by phrases of window characters.
+// unspaced are the scripts without spaces between words; runs of them are
+// indexed by single characters and searched by phrases of window characters.
 var unspaced = []*unicode.RangeTable{
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 	unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
@@ -69,8 +71,8 @@ func window(r rune) int {
 	return 2
 }
 
-// segment puts a space on both sides of each character of an unspaced script,
-// so that the tokenizer takes it for a word of its own.
+// segment puts spaces around each character of an unspaced script, so that the
+// tokenizer treats it as a word.
 func segment(text string) string {
 	if !strings.ContainsFunc(text, isUnspaced) {
 		return text
@@ -91,9 +93,9 @@ func segment(text string) string {
 
 func isUnspaced(r rune) bool { return r >= 0x0E00 && unicode.IsLetter(r) && unicode.In(r, unspaced...) }
 
-// matchQuery makes an FTS5 expression of a question: each term quoted, joined
+// matchQuery turns a question into an FTS5 expression: each term quoted, joined
 // by OR. A raw question would be a syntax error at its question mark, and a
-// conjunction of all words finds nothing.
+// conjunction of all words would find nothing.
 func matchQuery(question string) string {
 	words := terms(question)
 	kept := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return stopWords[strings.ToLower(w)] })
@@ -156,7 +158,7 @@ func windows(run []rune, split bool) []string {
 	return out
 }
 
-// stopWords are the English words that nearly every passage has.
+// stopWords are English words that occur in nearly every passage.
 var stopWords = wordSet(`a about all also am an and any are as at be because been but by can could did do does
 doing for from had has have having he her here him his how i if in into is it its just me my no not of on or
 our out own she should so some such than that the their them then there these they this those through to too

@@ -10,21 +10,25 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Insert adds rows and returns their keys. A key that is there already is
-// AlreadyExists, and then no row is added.
-func (s *Store) Insert(ctx context.Context, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
+// Insert adds rows and returns their keys. If a key exists, the error is
+// AlreadyExists and no row is added.
+func (s *Store) Insert(
+	ctx context.Context, collName, partitionName string, columns ...entity.Column,
+) (entity.Column, error) {
 	return s.put(ctx, "Insert", collName, partitionName, columns, func(tx *sql.Tx, b *batch) error {
 		found, err := b.existing(ctx, tx)
 		if err == nil && len(found) > 0 {
-			err = faultf(codes.AlreadyExists, "%d of %d keys are there already; Upsert replaces them", len(found), b.rows)
+			err = faultf(codes.AlreadyExists, "%d of %d keys already exist; use Upsert to replace them",
+				len(found), b.rows)
 		}
 		return err
 	})
 }
 
-// Upsert adds rows, replaces those whose key is there already, and returns
-// the keys.
-func (s *Store) Upsert(ctx context.Context, collName, partitionName string, columns ...entity.Column) (entity.Column, error) {
+// Upsert adds rows, replaces existing ones, and returns the keys.
+func (s *Store) Upsert(
+	ctx context.Context, collName, partitionName string, columns ...entity.Column,
+) (entity.Column, error) {
 	return s.put(ctx, "Upsert", collName, partitionName, columns, func(tx *sql.Tx, b *batch) error {
 		found, err := b.existing(ctx, tx)
 		if err != nil {
@@ -34,7 +38,9 @@ func (s *Store) Upsert(ctx context.Context, collName, partitionName string, colu
 	})
 }
 
-func (s *Store) put(ctx context.Context, op, coll, partition string, columns []entity.Column, before func(*sql.Tx, *batch) error) (entity.Column, error) {
+func (s *Store) put(
+	ctx context.Context, op, coll, partition string, columns []entity.Column, before func(*sql.Tx, *batch) error,
+) (entity.Column, error) {
 	var ids entity.Column
 	err := s.update(ctx, op, coll, func(tx *sql.Tx, c *collection) error {
 		if err := defaultPartition(partition); err != nil {
@@ -65,7 +71,7 @@ func defaultPartition(names ...string) error {
 	return nil
 }
 
-// existing returns the rowids of the keys that are there already.
+// existing returns the rowids of existing keys.
 func (b *batch) existing(ctx context.Context, tx *sql.Tx) ([]int64, error) {
 	keys, err := b.keys()
 	if err != nil {
@@ -91,7 +97,7 @@ func (c *collection) rowids(ctx context.Context, tx *sql.Tx, where string, args 
 	return ids, rows.Err()
 }
 
-// insert writes the batch, one prepared statement a table.
+// insert writes the batch, with one prepared statement per table.
 func (b *batch) insert(ctx context.Context, tx *sql.Tx) error {
 	w, err := b.c.prepare(ctx, tx)
 	if err != nil {
@@ -124,10 +130,12 @@ func (c *collection) prepare(ctx context.Context, tx *sql.Tx) (*writer, error) {
 	w := &writer{c: c}
 	var err error
 	marks := strings.Repeat(", ?", len(c.schema.Fields)-2)
-	if w.rows, err = tx.PrepareContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES(NULL, ?%s)", c.rows(), marks)); err != nil {
+	if w.rows, err = tx.PrepareContext(ctx,
+		fmt.Sprintf("INSERT INTO %s VALUES(NULL, ?%s)", c.rows(), marks)); err != nil {
 		return nil, err
 	}
-	if w.vectors, err = tx.PrepareContext(ctx, fmt.Sprintf("INSERT INTO %s(rowid, e) VALUES(?, ?)", c.vectors())); err != nil {
+	if w.vectors, err = tx.PrepareContext(ctx,
+		fmt.Sprintf("INSERT INTO %s(rowid, e) VALUES(?, ?)", c.vectors())); err != nil {
 		w.close()
 		return nil, err
 	}
@@ -183,8 +191,8 @@ func (w *writer) terms(id int64, scalars []any) []any {
 	return args
 }
 
-// Delete removes the rows that the expression matches. An empty expression is
-// an invalid argument: emptying a collection is DropCollection's work.
+// Delete removes the rows that match the expression. An empty expression is an
+// invalid argument: to empty a collection, use DropCollection.
 func (s *Store) Delete(ctx context.Context, collName, partitionName, expr string) error {
 	return s.deleteWhere(ctx, "Delete", collName, partitionName, func(c *collection) (string, []any, error) {
 		if strings.TrimSpace(expr) == "" {
@@ -194,8 +202,7 @@ func (s *Store) Delete(ctx context.Context, collName, partitionName, expr string
 	})
 }
 
-// DeleteByPks removes the rows with these keys; keys that are not there are
-// passed over.
+// DeleteByPks removes the rows with these keys; missing keys are ignored.
 func (s *Store) DeleteByPks(ctx context.Context, collName, partitionName string, ids entity.Column) error {
 	return s.deleteWhere(ctx, "DeleteByPks", collName, partitionName, func(c *collection) (string, []any, error) {
 		return c.whereKeys(ids)
@@ -203,7 +210,9 @@ func (s *Store) DeleteByPks(ctx context.Context, collName, partitionName string,
 }
 
 // deleteWhere removes the rows that match.
-func (s *Store) deleteWhere(ctx context.Context, op, coll, partition string, match func(*collection) (string, []any, error)) error {
+func (s *Store) deleteWhere(
+	ctx context.Context, op, coll, partition string, match func(*collection) (string, []any, error),
+) error {
 	return s.update(ctx, op, coll, func(tx *sql.Tx, c *collection) error {
 		if err := defaultPartition(partition); err != nil {
 			return err
