@@ -62,6 +62,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println(worded[0].ResultCount, "by words")
-	// Output: 0.8 A probe closes it. 0.6 The breaker opens after five failures.
+	// Output:
+	// 0.8 A probe closes it.
+	// 0.6 The breaker opens after five failures.
 	// 1 by words
 }
