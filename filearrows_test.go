@@ -23,7 +23,7 @@ var upwards = map[string]int{
 	"pipeline/chunk":  1,
 	"pipeline/embed":  1,
 	"pipeline/enrich": 1,
-	"pipeline/parse":  7,
+	"pipeline/parse":  6,
 	"pipeline/source": 3,
 	"pipeline/state":  1,
 }

@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // Limits of what is taken from an answer, in bytes. A longer text is cut at the
@@ -123,15 +124,9 @@ func (r reply) content() string {
 // control characters, no quotes around it. It is empty for a text without any
 // letter or digit.
 func sentence(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || unicode.IsControl(r) || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 {
-			return ' '
-		}
-		return r
-	}, text)
-	text = strings.Join(strings.Fields(text), " ")
+	text = plain.Line(text)
 	if len(text) > limit {
-		text = wholeWords(front(text, limit))
+		text = wholeWords(plain.Front(text, limit))
 	}
 	text = strings.TrimSpace(strings.Trim(text, "\"'`*“”„«»"))
 	if !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
@@ -146,25 +141,4 @@ func wholeWords(text string) string {
 		return text[:at]
 	}
 	return text
-}
-
-// front is the beginning of a text, at most so many bytes and never inside a
-// rune.
-func front(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
-}
-
-// back is the end of a text, likewise.
-func back(text string, limit int) string {
-	at := max(0, len(text)-limit)
-	for at < len(text) && !utf8.RuneStart(text[at]) {
-		at++
-	}
-	return text[at:]
 }

@@ -23,6 +23,7 @@ import (
 
 	openai "github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline/chunk"
@@ -275,7 +276,7 @@ func spentOn(q *Question, response openai.ChatCompletionResponse) int {
 	if spent := max(usage.TotalTokens, usage.PromptTokens+usage.CompletionTokens); spent > 0 {
 		return min(spent, 1<<30)
 	}
-	said := front(response.Choices[0].Message.Content, answerBytes)
+	said := plain.Front(response.Choices[0].Message.Content, answerBytes)
 	return q.shown() + chunk.EstimateTokens(said)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	openai "github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/rows"
 )
@@ -112,11 +113,11 @@ func (e *Enricher) AboutChunk(head, heading, before, text, after string) *Questi
 			prompt.WriteString("<" + tag + ">\n" + text + "\n</" + tag + ">\n\n")
 		}
 	}
-	section("beginning", front(head, placeBytes))
+	section("beginning", plain.Front(head, placeBytes))
 	section("headings", heading)
-	section("before", back(before, beforeBytes))
+	section("before", plain.Back(before, beforeBytes))
 	section("chunk", text)
-	section("after", front(after, afterBytes))
+	section("after", plain.Front(after, afterBytes))
 	prompt.WriteString("Say in one short sentence what the chunk is about and where in the document it stands, " +
 		"so that a search finds it. Answer with the sentence and nothing else.")
 	return e.question("context", prompt.String(), contextTokens, parseContext)
@@ -176,7 +177,7 @@ func (b *Beginning) Add(piece chunk.Chunk) {
 
 func (b *Beginning) write(text string) {
 	if room := aboutBytes - b.text.Len(); room > 0 {
-		b.text.WriteString(strings.TrimSpace(front(text, room)) + "\n\n")
+		b.text.WriteString(strings.TrimSpace(plain.Front(text, room)) + "\n\n")
 	}
 }
 

@@ -145,15 +145,6 @@ func TestBudgetWaitsForWhatMayCostLess(t *testing.T) {
 	})
 }
 
-func TestFrontAndBackKeepRunes(t *testing.T) {
-	for limit := range 8 {
-		assert.Equal(t, strings.Repeat("é", limit/2), front("ééé", min(limit, 6)))
-		assert.Equal(t, strings.Repeat("é", min(limit, 6)/2), back("ééé", limit))
-	}
-	assert.Empty(t, sentence("\xff\x00", 10))
-	assert.Equal(t, "one", sentence(`"one two"`, 6))
-}
-
 func TestMeta(t *testing.T) {
 	assert.Equal(t, Meta{Context: "c"},
 		ReadMeta(json.RawMessage(`{"summary":3,"TITLE":"x","context":"c","enrichment":"mine"}`)), "fields of the user")

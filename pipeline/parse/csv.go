@@ -31,8 +31,8 @@ func (csvParser) Parse(_ context.Context, in Input, emit func(block.Block) error
 	bounded := &rowReader{r: text}
 	buffered := bufio.NewReaderSize(bounded, 64<<10)
 	first, err := buffered.Peek(16 << 10)
-	// nolint:errorlint // an error that wraps them is the reader's
-	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+	short := err == io.EOF || err == bufio.ErrBufferFull //nolint:errorlint // what wraps them is the reader's
+	if err != nil && !short {
 		return err
 	}
 	r := csv.NewReader(buffered)

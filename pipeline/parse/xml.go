@@ -3,10 +3,7 @@ package parse
 import (
 	"context"
 	"encoding/xml"
-	"regexp"
 	"strings"
-
-	"golang.org/x/text/encoding"
 
 	"github.com/penstock-go/penstock/pipeline/block"
 )
@@ -19,17 +16,6 @@ type xmlParser struct{}
 func (xmlParser) Name() string { return "xml" }
 func (xmlParser) Version() int { return 2 }
 func (xmlParser) builtin()     {}
-
-var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']`)
-
-// declaredInXML is the encoding in the XML declaration, or nil.
-func declaredInXML(content []byte) encoding.Encoding {
-	m := xmlEncoding.FindSubmatch(content[:min(256, len(content))])
-	if m == nil {
-		return nil
-	}
-	return namedEncoding(string(m[1]))
-}
 
 func (xmlParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
