@@ -43,7 +43,10 @@ var phrases = []phrase{
 	{`(come|comes|came) of (it|them|that|this)`, "the result, the outcome"},
 	{`who asks`, "the caller"},
 	{`anew`, "again, from scratch"},
-	{`\w*[^e\W] is no (address|document|error|fault|file|folder|key|limit|name|number|object|reason|rest|row|success|text|time to \w+)`, "is not a …"},
+	{
+		`\w*[^e\W] is no (address|document|error|fault|file|folder|key|limit|name|number|object|reason|rest|row|success|text|time to \w+)`,
+		"is not a …",
+	},
 	{`at rest`, "stable, unchanged"},
 	{`time will not end`, "held open, without a time limit"},
 	{`from the moment (someone|somebody|one) asks`, "on request"},
@@ -60,7 +63,8 @@ var spared = []struct{ file, text, why string }{
 
 // unread are folders and pages that are not held to the rules yet.
 var unread = []string{
-	"resilience", "llm", "objectstore", "vectorstore", "pipeline", "internal", "bench",
+	"resilience", "llm", "objectstore", "vectorstore", "internal", "bench",
+	"pipeline/parse", "pipeline/chunk", "pipeline/journal", "pipeline/rows", "pipeline/block",
 	"docs/breaker.md", "docs/llm.md", "docs/objectstore.md", "docs/vectorstore.md",
 }
 

@@ -25,7 +25,10 @@ func adopt(v *vectors, found map[*document]*versions) error {
 	if len(owners) == 0 {
 		return nil
 	}
-	list, err := v.query(vectorstore.In(rows.Field.ID, slices.Sorted(maps.Keys(owners))), []string{rows.Field.ID, rows.Field.Meta})
+	list, err := v.query(
+		vectorstore.In(rows.Field.ID, slices.Sorted(maps.Keys(owners))),
+		[]string{rows.Field.ID, rows.Field.Meta},
+	)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type check struct {
 	loadErr error          // set before loading is done
 
 	described   sync.Once
-	found       *entity.Collection // nil when there is none
+	found       *entity.Collection // nil where it does not exist
 	describeErr error
 }
 
@@ -90,7 +90,7 @@ func (c *check) hasBucket() (bool, error) {
 	return err == nil, err
 }
 
-// collection describes the collection; nil means that there is none.
+// collection describes the collection; nil means that it does not exist.
 func (c *check) collection() (*entity.Collection, error) {
 	found, err := c.describe()
 	return found, c.end.BlameBefore(err)
@@ -234,7 +234,11 @@ func (c *check) sameModel(found *entity.Collection) error {
 	record, ok := rows.ReadRecord(found.Schema.Description)
 	if ok && record.Model != c.Model {
 		return c.misfit(service.VectorStore, fmt.Errorf(
-			"collection %q holds vectors of model %q, not of %q; choose another collection", c.Collection, record.Model, c.Model))
+			"collection %q holds vectors of model %q, not of %q; choose another collection",
+			c.Collection,
+			record.Model,
+			c.Model,
+		))
 	}
 	return c.fits(found, rows.NewRecord(c.Model, record.Dimensions))
 }

@@ -21,8 +21,8 @@ type committer struct {
 }
 
 // commit takes a group into the vector store. The order is what makes a kill at
-// any instant harmless: new rows, then the commit marks, then verification, then
-// the stale rows, then the journal.
+// any instant harmless: new rows, then the commit marks, then verification,
+// then the stale rows, then the journal.
 func (c *committer) commit(group []*part) {
 	c.Metrics.Queue("upsert", -len(group))
 	c.listExisting(group)
@@ -107,8 +107,8 @@ func newRows(group []*part) []writing {
 }
 
 // reopen has the journal no longer call documents complete whose rows are about
-// to be replaced: should the process be killed, the next run looks at the store,
-// whatever it is to make of them.
+// to be replaced: should the process be killed, the next run looks at the
+// store, whatever it is to make of them.
 func (c *committer) reopen(list []writing) {
 	var ids []string
 	for _, w := range list {
@@ -144,8 +144,8 @@ func (c *committer) endings(group []*part) []*document {
 }
 
 // staleRows are the rows that the store held before and that are not in this
-// version, of documents that are complete now. It waits for the parts that other
-// groups verify.
+// version, of documents that are complete now. It waits for the parts that
+// other groups verify.
 func staleRows(documents []*document) (stale []staleRow) {
 	for _, d := range documents {
 		d.verified.Wait()

@@ -51,7 +51,8 @@ type Config struct {
 	// for is not paid for again. Leave it off for a model that costs nothing.
 	KeepVectors bool
 
-	// Enrich has a chat model add titles, summaries and contexts. Default: none.
+	// Enrich has a chat model add titles, summaries and contexts. Default:
+	// none.
 	Enrich Enrichment
 
 	// Guards of the three upstreams. Their zero values go through the
@@ -62,8 +63,8 @@ type Config struct {
 
 	// Journal remembers what is done, under Destination: a name of the object
 	// store, bucket and prefix, vector store and collection together. Package
-	// pipeline/state keeps one in an object store. A journal that is revoked ends
-	// the run with a deferral.
+	// pipeline/state keeps one in an object store. A journal that is revoked
+	// ends the run with a deferral.
 	Journal     *journal.Journal
 	Destination string
 
@@ -89,15 +90,15 @@ type Config struct {
 	// MaxPause is how long a rate limit is waited out; a longer one ends the
 	// run. Default: 30 s. Negative: none is waited out.
 	MaxPause time.Duration
-	// Grace is how long calls in flight may go on after the run's context has
-	// ended. Default: 5 s.
+	// Grace is how long calls in flight may continue after the run's context
+	// has ended. Default: 5 s.
 	Grace time.Duration
 
 	// RetryDeadLetters tries again what is a dead letter and has not changed.
 	RetryDeadLetters bool
 
-	// DryRun makes Run call no upstream and write nothing: it says what it would
-	// do, and needs no upstream for that.
+	// DryRun makes Run call no upstream and write nothing: it says what it
+	// would do, and needs no upstream for that.
 	DryRun bool
 
 	// Report is called for each document when it is settled, one at a time.
@@ -224,7 +225,10 @@ func checkMeta(meta map[string]string, enriched bool) error {
 	for key := range meta {
 		switch {
 		case !metaKey.MatchString(key):
-			return &ConfigError{Field: "Meta", Err: fmt.Errorf("key %q is not made of letters, digits and underscores", key)}
+			return &ConfigError{
+				Field: "Meta",
+				Err:   fmt.Errorf("key %q is not made of letters, digits and underscores", key),
+			}
 		case reservedMeta[key], enriched && enrich.OwnsKey(key):
 			return &ConfigError{Field: "Meta", Err: fmt.Errorf("key %q is the pipeline's own", key)}
 		}
@@ -232,8 +236,8 @@ func checkMeta(meta map[string]string, enriched bool) error {
 	return nil
 }
 
-// Enrichment has a chat model add to what documents say. The zero value asks for
-// nothing.
+// Enrichment has a chat model add to what documents say. The zero value asks
+// for nothing.
 //
 // What the model answers is kept in the metadata of the rows: "title" where a
 // document has none, "summary" and "context". A context is also put before the
@@ -249,14 +253,14 @@ type Enrichment struct {
 	Client llm.ChatClient
 	Model  string
 	// Title asks for a title of each document that has none, Summary for two or
-	// three sentences about each document, both from its first 6,000 bytes and in
-	// one request. Context asks for a sentence about each of its first 4,096
+	// three sentences about each document, both from its first 6,000 bytes and
+	// in one request. Context asks for a sentence about each of its first 4,096
 	// chunks that says where in the document it stands.
 	Title, Summary, Context bool
-	// Budget is how many tokens, prompts and answers together, one run may spend
-	// on this, as the server counts them. Zero is no limit. Documents that come
-	// when it is spent are ingested without, and a run that has a budget again
-	// completes them.
+	// Budget is how many tokens, prompts and answers together, one run may
+	// spend on this, as the server counts them. Zero means unlimited. Documents
+	// that come when it is spent are ingested without, and a run that has a
+	// budget again completes them.
 	Budget int
 }
 
@@ -283,8 +287,8 @@ func (c Config) checkEnrichment() error {
 // embedding is how the model is used by a run.
 func (s *Config) embedding(server *modelserver.Server) embed.Config {
 	config := embed.Config{
-		Client: s.Embeddings, Guard: s.LLMGuard, Model: s.Model, Dimensions: s.Dimensions, Limits: embed.Limits(s.Batch),
-		Server: server, Metrics: s.Metrics, Logger: s.Logger,
+		Client: s.Embeddings, Guard: s.LLMGuard, Model: s.Model, Dimensions: s.Dimensions,
+		Limits: embed.Limits(s.Batch), Server: server, Metrics: s.Metrics, Logger: s.Logger,
 	}
 	if s.KeepVectors {
 		config.Cache = s.Journal

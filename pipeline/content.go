@@ -157,8 +157,8 @@ func (r *reader) unread(err error, known func(cause error) error) error {
 	return stop.DeadLetter("read", "unreadable", err)
 }
 
-// unparsed distinguishes a document that cannot be parsed, or read, from the end
-// of the run.
+// unparsed distinguishes a document that cannot be parsed, or read, from the
+// end of the run.
 func (r *reader) unparsed(err error) error {
 	refused, ok := errors.AsType[*parse.Error](err)
 	f, own := errors.AsType[*stop.Failure](err)

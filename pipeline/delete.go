@@ -19,9 +19,9 @@ const deleteDocuments = 100
 // journal says about them. An id that is unknown everywhere is reported as
 // NotFound.
 //
-// The journal forgets a document first and the commit mark goes before the other
-// rows, so that a deletion that is killed leaves a document that counts as
-// incomplete, never one that counts as complete and is not. Deleting again
+// The journal forgets a document first and the commit mark goes before the
+// other rows, so that a deletion that is killed leaves a document that counts
+// as incomplete, never one that counts as complete and is not. Deleting again
 // finishes it. The errors are those of [Pipeline.Run].
 func (p *Pipeline) Delete(ctx context.Context, ids ...string) (Summary, error) {
 	if err := p.config.checkRun(); err != nil {
@@ -146,7 +146,7 @@ func (e *PruneError) Unwrap() error { return e.Err }
 // through. It refuses with a [*PruneError], and deletes nothing, when a place
 // could not be listed whole, when a place that had documents has none now (it
 // may not be mounted), and when more than limit documents are gone; a negative
-// limit is no limit. Other errors are those of Delete.
+// limit means any number. Other errors are those of Delete.
 func (p *Pipeline) Prune(ctx context.Context, census *source.Census, limit int) (Summary, error) {
 	if err := p.config.checkRun(); err != nil {
 		return Summary{}, err
@@ -160,7 +160,11 @@ func (p *Pipeline) Prune(ctx context.Context, census *source.Census, limit int) 
 		return Summary{}, err
 	case limit >= 0 && len(gone) > limit:
 		return Summary{}, &PruneError{fmt.Errorf(
-			"%d documents are gone, for example %s, and the limit is %d; raise --prune-limit if this is intended", len(gone), gone[0], limit)}
+			"%d documents are gone, for example %s, and the limit is %d; raise --prune-limit if this is intended",
+			len(gone),
+			gone[0],
+			limit,
+		)}
 	case len(gone) == 0:
 		return Summary{Destination: p.config.Destination}, nil
 	}

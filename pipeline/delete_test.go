@@ -151,8 +151,8 @@ func TestVerify(t *testing.T) {
 	assert.False(t, v.Consistent())
 	v, faults = w.verified(true)
 	assert.True(t, v.Consistent())
-	assert.Equal(t, 4, v.Mended)
-	assert.True(t, faults["docs/note008.txt"].Mended)
+	assert.Equal(t, 4, v.Repaired)
+	assert.True(t, faults["docs/note008.txt"].Repaired)
 
 	v, faults = w.verified(false)
 	assert.Empty(t, faults)

@@ -13,8 +13,8 @@ const (
 
 // assemble makes groups of parts, in the order in which they come. A group that
 // is due still grows while every committer is busy: the slower they are, the
-// more a call of theirs does. It ends when parts is closed and the last group is
-// taken.
+// more a call of theirs does. It ends when parts is closed and the last group
+// is taken.
 func assemble(parts <-chan *part, groups chan<- []*part) {
 	var a assembler
 	timer := time.NewTimer(groupWait)

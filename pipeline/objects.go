@@ -21,8 +21,8 @@ const (
 	// sourceMeta is the user metadata that names the document of an original,
 	// percent-encoded: S3 takes ASCII only.
 	sourceMeta = "penstock-source"
-	// metadataBytes is how much of S3's 2 KB for user metadata is used; a longer
-	// name goes into an object of its own.
+	// metadataBytes is how much of S3's 2 KB for user metadata is used; a
+	// longer name goes into an object of its own.
 	metadataBytes = 1536
 )
 

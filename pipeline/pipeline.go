@@ -12,9 +12,9 @@
 //
 // read and hash (source) → unchanged? (journal) → keep the original
 // (objectstore) → parse (pipeline/parse) → cut (pipeline/chunk) → list the rows
-// that exist (vectorstore) → enrich, if configured (pipeline/enrich) → embed what
-// is new (pipeline/embed) → write the rows, the commit mark last (pipeline/rows)
-// → verify → delete stale rows → journal.
+// that exist (vectorstore) → enrich, if configured (pipeline/enrich) → embed
+// what is new (pipeline/embed) → write the rows, the commit mark last
+// (pipeline/rows) → verify → delete stale rows → journal.
 //
 // Documents are committed in groups, so that listing, verifying and writing
 // cost one call for many documents. A document that is larger than a group goes
@@ -22,25 +22,25 @@
 //
 // # Rules
 //
-//   - A document that cannot be ingested becomes a dead letter, with its stage and
-//     reason; the others proceed. It is tried again when its content or the policy
-//     changes.
-//   - An open breaker ends the run: nothing more is sent to any upstream, answers
-//     in flight are kept, and Run returns a [*StopError] that says when to run
-//     again. No call is ever retried in a run.
+//   - A document that cannot be ingested becomes a dead letter, with its stage
+//     and reason; the others proceed. It is tried again when its content or the
+//     policy changes.
+//   - An open breaker ends the run: nothing more is sent to any upstream,
+//     answers in flight are kept, and Run returns a [*StopError] that says when
+//     to run again. No call is ever retried in a run.
 //   - No more calls are in flight to an upstream than its breaker still
 //     tolerates failures, so an outage costs at most FailMax doomed calls.
 //   - A process that is killed at any instant leaves each document as it was or
 //     complete. The next run finds out which from the stores.
-//   - Nothing is embedded twice: vectors are found by the hash of their text, in
-//     the rows of the document's previous version, in the journal, and among the
-//     calls in flight.
+//   - Nothing is embedded twice: vectors are found by the hash of their text,
+//     in the rows of the document's previous version, in the journal, and among
+//     the calls in flight.
 //
 // # Packages
 //
 // Run wires the stages together and owns the channels between them. How a model
-// is used is in pipeline/embed and pipeline/enrich, and what both share about its
-// server in pipeline/modelserver. Every upstream is called through
+// is used is in pipeline/embed and pipeline/enrich, and what both share about
+// its server in pipeline/modelserver. Every upstream is called through
 // pipeline/service; what an error ends, and when to come back, is decided in
 // pipeline/stop by the verdict of the door.
 //
@@ -83,8 +83,8 @@ func New(config Config) (*Pipeline, error) {
 // The error is nil when every document was looked at, dead letters or not, and
 // a [*StopError] when the run ended early: by an open breaker, a refused
 // credential, a configuration that does not fit, or the end of ctx. Everything
-// that was done until then is kept. A [*ConfigError] says that a field which Run
-// needs is missing.
+// that was done until then is kept. A [*ConfigError] says that a field which
+// Run needs is missing.
 func (p *Pipeline) Run(ctx context.Context, documents iter.Seq2[source.Item, error]) (Summary, error) {
 	if err := p.config.checkRun(); err != nil {
 		return Summary{}, err

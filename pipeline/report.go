@@ -38,11 +38,11 @@ type Document struct {
 	Embedded int    `json:"embedded,omitempty"` // chunks whose text went to the embedding model
 	Removed  int    `json:"removed,omitempty"`  // stale chunks that were deleted
 	// ChatTokens is what was spent to enrich it in this run, and Unanswered how
-	// many questions about it the chat model gave no answer to that is of use.
+	// many questions about it the chat model got no useful answer to.
 	ChatTokens int `json:"chat_tokens,omitempty"`
 	Unanswered int `json:"unanswered,omitempty"`
-	// Unenriched says that some enrichment is still to come: the budget is spent,
-	// or the chat model did not answer in time.
+	// Unenriched says that some enrichment is still to come: the budget is
+	// spent, or the chat model did not answer in time.
 	Unenriched bool   `json:"unenriched,omitempty"`
 	Stage      string `json:"stage,omitempty"` // where it failed
 	Kind       string `json:"kind,omitempty"`  // what kind of failure
@@ -65,9 +65,9 @@ type Summary struct {
 	Tokens           int           `json:"tokens"`                // of these chunks
 	Embedded         int           `json:"embedded"`              // chunks whose text went to the embedding model
 	Removed          int           `json:"removed"`               // stale chunks deleted
-	ChatTokens       int           `json:"chat_tokens,omitempty"` // spent on enrichment, its check of the model included
-	Unanswered       int           `json:"unanswered,omitempty"`  // questions without a useful answer
-	Unenriched       int           `json:"unenriched,omitempty"`  // documents, of those ingested or unchanged, that a run with a budget completes
+	ChatTokens       int           `json:"chat_tokens,omitempty"` // spent on enrichment and its check
+	Unanswered       int           `json:"unanswered,omitempty"`  // questions without useful answer
+	Unenriched       int           `json:"unenriched,omitempty"`  // documents that lack enrichment
 	Elapsed          time.Duration `json:"elapsed_ns"`
 	Stopped          *Stop         `json:"stopped,omitempty"`
 	// Breakers are the states of the three breakers at the end of the run.

@@ -204,7 +204,11 @@ func (r *run) leftovers() *StopError {
 		return nil
 	}
 	models := r.services[2].Breaker()
-	return stop.Later("", time.Now().Add(models.Config().ResetTimeout), fmt.Errorf("%d documents were deferred", r.summary.Deferred))
+	return stop.Later(
+		"",
+		time.Now().Add(models.Config().ResetTimeout),
+		fmt.Errorf("%d documents were deferred", r.summary.Deferred),
+	)
 }
 
 // keepSummary leaves the summary for the next look at the journal.

@@ -42,8 +42,8 @@ func taskID() string {
 // close releases what the scope holds, once the work is done.
 func (s *scope) close() { s.cancel(stop.ErrEnded) }
 
-// interrupt ends the run for a reason outside it. Calls in flight have the grace
-// period to return.
+// interrupt ends the run for a reason outside it. Calls in flight have the
+// grace period to return.
 func (s *scope) interrupt(stop *StopError) {
 	s.end.With(stop)
 	timer := time.AfterFunc(max(s.Grace, 0), func() { s.cancel(stop.Err) })
@@ -66,8 +66,8 @@ func (s *scope) watchJournal() {
 	}()
 }
 
-// revocation is the stop of a run whose journal was revoked, until the time that
-// the reason names with a RetryAt method.
+// revocation is the stop of a run whose journal was revoked, until the time
+// that the reason names with a RetryAt method.
 func revocation(reason error) *StopError {
 	if known, ok := errors.AsType[*StopError](reason); ok {
 		return known

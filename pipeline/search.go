@@ -20,10 +20,11 @@ import (
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009) with a small
-// constant and the text ranking counted double: of the settings tried on pairs
-// of docstrings and bodies, with the embedded model beside FTS5, these gave the
-// best mean reciprocal rank (0.596; text alone 0.587, vectors alone 0.48).
+// Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009) with a
+// small constant and the text ranking counted double: of the settings tried on
+// pairs of docstrings and bodies, with the embedded model beside FTS5, these
+// gave the best mean reciprocal rank (0.596; text alone 0.587, vectors alone
+// 0.48).
 const (
 	fusionK          = 2
 	fusionTextWeight = 2
@@ -99,14 +100,28 @@ func (p *Pipeline) search(ctx context.Context, question, where string) ([]Hit, e
 // CollectionRecord reads what a collection says about itself: the model whose
 // vectors it holds. The error is a [*StopError] of kind StopConfiguration where
 // there is no such collection, or one that was not made by a pipeline.
-func CollectionRecord(ctx context.Context, guard vectorstore.Guard, store vectorstore.Store, collection string) (rows.Record, error) {
+func CollectionRecord(
+	ctx context.Context,
+	guard vectorstore.Guard,
+	store vectorstore.Store,
+	collection string,
+) (rows.Record, error) {
 	record, err := readRecord(ctx, guard, store, collection)
 	return record, stop.OrError(err)
 }
 
-func readRecord(ctx context.Context, guard vectorstore.Guard, store vectorstore.Store, collection string) (record rows.Record, err error) {
+func readRecord(
+	ctx context.Context,
+	guard vectorstore.Guard,
+	store vectorstore.Store,
+	collection string,
+) (record rows.Record, err error) {
 	misfit := func(err error) error {
-		return &StopError{Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf("collection %q: %w", collection, err)}
+		return &StopError{
+			Kind:     StopConfiguration,
+			Upstream: service.VectorStore,
+			Err:      fmt.Errorf("collection %q: %w", collection, err),
+		}
 	}
 	there := false
 	err = callVectors(ctx, guard, "has_collection", func(guard vectorstore.Guard) (err error) {
@@ -135,7 +150,12 @@ func readRecord(ctx context.Context, guard vectorstore.Guard, store vectorstore.
 }
 
 // callVectors is a call of the vector store that belongs to no run.
-func callVectors(ctx context.Context, guard vectorstore.Guard, operation string, fn func(vectorstore.Guard) error) error {
+func callVectors(
+	ctx context.Context,
+	guard vectorstore.Guard,
+	operation string,
+	fn func(vectorstore.Guard) error,
+) error {
 	return service.Vectors(guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
 		guard.Settled = told
 		return fn(guard)
@@ -159,7 +179,11 @@ func (p *Pipeline) embedQuestion(ctx context.Context, question string) (vector [
 	guard := p.config.LLMGuard
 	err = service.Models(guard).Call(ctx, "create_embeddings", func(told func(resilience.Verdict)) error {
 		guard.Settled = told
-		response, err := guard.CreateEmbeddings(ctx, p.config.Embeddings, embed.Request(p.config.Model, p.config.Dimensions, question))
+		response, err := guard.CreateEmbeddings(
+			ctx,
+			p.config.Embeddings,
+			embed.Request(p.config.Model, p.config.Dimensions, question),
+		)
 		if err == nil {
 			vector = response.Data[0].Embedding
 		}
@@ -188,7 +212,11 @@ func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where str
 	return hits, err
 }
 
-func (p *Pipeline) searchText(ctx context.Context, store vectorstore.TextSearcher, question, where string) (hits []Hit, err error) {
+func (p *Pipeline) searchText(
+	ctx context.Context,
+	store vectorstore.TextSearcher,
+	question, where string,
+) (hits []Hit, err error) {
 	err = callVectors(ctx, p.config.VectorGuard, "search_text", func(guard vectorstore.Guard) error {
 		results, err := guard.SearchText(ctx, store, p.config.Collection, where, hitFields, question, candidates)
 		if err == nil {

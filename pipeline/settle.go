@@ -26,7 +26,8 @@ type settler struct {
 
 func newSettler(s *scope) *settler {
 	return &settler{
-		scope: s, settled: make(chan Document), summary: Summary{Destination: s.Destination}, moves: map[string]string{},
+		scope: s, settled: make(chan Document), moves: map[string]string{},
+		summary: Summary{Destination: s.Destination},
 	}
 }
 

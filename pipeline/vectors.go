@@ -37,7 +37,7 @@ func (v *vectors) callWith(ctx context.Context, operation string, fn func(vector
 	})
 }
 
-// describe asks for the collection; nil means that there is none.
+// describe asks for the collection; nil where it does not exist.
 func (v *vectors) describe() (found *entity.Collection, err error) {
 	var there bool
 	err = v.call("has_collection", func(guard vectorstore.Guard) (err error) {
@@ -89,8 +89,8 @@ func (v *vectors) load(ctx context.Context) error {
 }
 
 // query reads rows at Strong consistency. No document is to blame for a read
-// that is refused, as that of a collection which somebody has released: the next
-// run finds it repaired or says what is wrong.
+// that is refused, as that of a collection which somebody has released: the
+// next run finds it repaired or says what is wrong.
 func (v *vectors) query(expr string, fields []string) ([]rows.Row, error) {
 	if err := v.loaded(); err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ const (
 	FaultMissing = "missing"
 	// FaultStale: the store holds rows of another version beside it.
 	FaultStale = "stale"
-	// FaultOrphaned: the store holds rows of a document that is not complete and
-	// that nothing in the journal speaks of.
+	// FaultOrphaned: the store holds rows of a document that is not complete
+	// and that the journal does not mention.
 	FaultOrphaned = "orphaned"
 	// FaultUnknown: the store holds a complete document that the journal, which
 	// may have been lost, does not know.
@@ -34,9 +34,9 @@ type Fault struct {
 	ID   string `json:"document"`
 	Kind string `json:"fault"`
 	Rows int    `json:"rows"` // that are missing, stale, orphaned or unknown
-	// Mended says that Verify has put it right, as far as it could: a missing
+	// Repaired says that Verify has put it right, as far as it could: a missing
 	// document waits for the next retry.
-	Mended bool `json:"mended"`
+	Repaired bool `json:"mended"`
 }
 
 // Verification counts what Verify found.
@@ -48,12 +48,12 @@ type Verification struct {
 	Stale       int    `json:"stale"`
 	Orphaned    int    `json:"orphaned"`
 	Unknown     int    `json:"unknown"`
-	Mended      int    `json:"mended"`
+	Repaired    int    `json:"mended"`
 }
 
 // Consistent reports whether journal and store agree, or do so now.
 func (v Verification) Consistent() bool {
-	return v.Missing+v.Stale+v.Orphaned+v.Unknown == v.Mended
+	return v.Missing+v.Stale+v.Orphaned+v.Unknown == v.Repaired
 }
 
 func (v *Verification) add(f Fault) {
@@ -67,18 +67,18 @@ func (v *Verification) add(f Fault) {
 	case FaultUnknown:
 		v.Unknown++
 	}
-	if f.Mended {
-		v.Mended++
+	if f.Repaired {
+		v.Repaired++
 	}
 }
 
 // Verify compares the journal with the vector store and reports each fault. The
 // rows of many documents are read at a time, at Strong consistency.
 //
-// With repair, a document that misses rows is put on the list that a retry works
-// off, rows that are stale or orphaned are deleted by primary key, and a complete
-// document that the journal does not know is noted there, so that a lost journal
-// comes back. The errors are those of [Pipeline.Run].
+// With repair, a document that misses rows is put on the list that a retry
+// works off, rows that are stale or orphaned are deleted by primary key, and a
+// complete document that the journal does not know is noted there, so that a
+// lost journal comes back. The errors are those of [Pipeline.Run].
 func (p *Pipeline) Verify(ctx context.Context, repair bool, report func(Fault)) (Verification, error) {
 	if err := p.config.checkRun(); err != nil {
 		return Verification{}, err
@@ -174,7 +174,15 @@ func (s state) split(sha, policy string, chunks int) (missing int, stale []strin
 	return missing, stale
 }
 
-var stateFields = []string{rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA, rows.Field.Policy}
+var stateFields = []string{
+	rows.Field.ID,
+	rows.Field.Doc,
+	rows.Field.Source,
+	rows.Field.Ordinal,
+	rows.Field.Chunks,
+	rows.Field.SHA,
+	rows.Field.Policy,
+}
 
 // read gives the rows of documents by the hash of their id.
 func (v *verifier) read(hashes []string) (map[string][]rows.Row, error) {
@@ -213,13 +221,19 @@ func (v *verifier) known(batch []journal.Document, stored bool) error {
 }
 
 func (v *verifier) document(d journal.Document, missing int, stale []string) error {
-	if missing > 0 { // the run that mends it finds what is stale as well
-		return v.fault(Fault{ID: d.ID, Kind: FaultMissing, Rows: missing}, func() error { return v.requeue(d, missing) })
+	if missing > 0 { // the run that repairs it finds what is stale as well
+		return v.fault(
+			Fault{ID: d.ID, Kind: FaultMissing, Rows: missing},
+			func() error { return v.requeue(d, missing) },
+		)
 	}
 	if len(stale) == 0 {
 		return nil
 	}
-	return v.fault(Fault{ID: d.ID, Kind: FaultStale, Rows: len(stale)}, func() error { return v.vectors.deleteRows(stale) })
+	return v.fault(
+		Fault{ID: d.ID, Kind: FaultStale, Rows: len(stale)},
+		func() error { return v.vectors.deleteRows(stale) },
+	)
 }
 
 // requeue has a document ingested again by the next retry.
@@ -230,17 +244,21 @@ func (v *verifier) requeue(d journal.Document, missing int) error {
 	}
 	return v.Journal.Fail(ctx, v.Destination, journal.Problem{
 		ID: d.ID, SHA: d.SHA, Policy: d.Policy, Status: journal.Deferred, Stage: "verify", Kind: FaultMissing,
-		Reason: fmt.Sprintf("%d of its %d chunks are missing from the vector store", missing, d.Chunks), At: time.Now(), Location: d.Location,
+		Reason: fmt.Sprintf(
+			"%d of its %d chunks are missing from the vector store",
+			missing,
+			d.Chunks,
+		), At: time.Now(), Location: d.Location,
 	})
 }
 
-// fault mends a fault, if that is asked for, and reports it.
-func (v *verifier) fault(f Fault, mend func() error) error {
+// fault repairs a fault, if that is asked for, and reports it.
+func (v *verifier) fault(f Fault, repair func() error) error {
 	if v.repair {
-		if err := mend(); err != nil {
+		if err := repair(); err != nil {
 			return err
 		}
-		f.Mended = true
+		f.Repaired = true
 	}
 	v.result.add(f)
 	v.report(f)
@@ -318,8 +336,17 @@ func (v *verifier) stranger(id string, s state) error {
 		missing, stale := s.split(s.mark.SHA, s.mark.Policy, s.mark.Chunks)
 		if missing == 0 && len(stale) == 0 {
 			adopt := func() error {
-				return v.Journal.Complete(context.WithoutCancel(v.ctx), v.Destination,
-					journal.Document{ID: id, SHA: s.mark.SHA, Policy: s.mark.Policy, Chunks: s.mark.Chunks, At: time.Now()})
+				return v.Journal.Complete(
+					context.WithoutCancel(v.ctx),
+					v.Destination,
+					journal.Document{
+						ID:     id,
+						SHA:    s.mark.SHA,
+						Policy: s.mark.Policy,
+						Chunks: s.mark.Chunks,
+						At:     time.Now(),
+					},
+				)
 			}
 			return v.fault(Fault{ID: id, Kind: FaultUnknown, Rows: len(s.rows)}, adopt)
 		}
@@ -328,7 +355,10 @@ func (v *verifier) stranger(id string, s state) error {
 	for i, row := range s.rows {
 		ids[i] = row.ID
 	}
-	return v.fault(Fault{ID: id, Kind: FaultOrphaned, Rows: len(ids)}, func() error { return v.vectors.deleteRows(ids) })
+	return v.fault(
+		Fault{ID: id, Kind: FaultOrphaned, Rows: len(ids)},
+		func() error { return v.vectors.deleteRows(ids) },
+	)
 }
 
 // scanPage is how many rows are read at a time when all are.

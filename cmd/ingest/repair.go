@@ -128,7 +128,7 @@ func (a *app) printFault(f pipeline.Fault) {
 		return
 	}
 	mended := ""
-	if f.Mended {
+	if f.Repaired {
 		mended = ", repaired"
 	}
 	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plain.Name(f.ID), f.Rows, mended)
@@ -141,8 +141,8 @@ func (a *app) printVerification(v pipeline.Verification) {
 	}
 	fmt.Fprintf(a.stdout,
 		"%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
-		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Mended)
-	if v.Missing > 0 && v.Mended > 0 {
+		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Repaired)
+	if v.Missing > 0 && v.Repaired > 0 {
 		fmt.Fprintln(a.stdout, "run 'ingest retry' to ingest the missing documents again")
 	}
 }

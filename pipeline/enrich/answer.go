@@ -9,7 +9,7 @@ import (
 )
 
 // Limits of what is taken from an answer, in bytes. A longer text is cut at the
-// end of a word; an answer of more than answerBytes is of no use.
+// end of a word; an answer of more than answerBytes is useless.
 const (
 	titleBytes   = 200
 	summaryBytes = 800

@@ -4,7 +4,7 @@ import "sync"
 
 // budget is what may be spent, in tokens.
 type budget struct {
-	limit int // zero is no limit
+	limit int // zero means unlimited
 
 	mu       sync.Mutex
 	settled  *sync.Cond

@@ -10,7 +10,7 @@
 // asked for, so that they are also found without what was kept
 // ([Meta.Answers]).
 //
-// An answer that is of no use leaves its field out, and so does a text that the
+// An answer that is useless leaves its field out, and so does a text that the
 // model refuses; neither is an error.
 package enrich
 
@@ -50,7 +50,7 @@ type Answers interface {
 	// Answers gives the known ones of the answers to these keys.
 	Answers(ctx context.Context, keys ...string) (map[string]string, error)
 	// KeepAnswers keeps answers by their key. An empty text is an answer that
-	// was of no use.
+	// was useless.
 	KeepAnswers(ctx context.Context, answers map[string]string) error
 }
 
@@ -85,7 +85,7 @@ type Config struct {
 	Model  string
 	Wanted Wanted
 	// Budget is how many tokens may be spent, prompts and answers together, as
-	// the server counts them. Zero is no limit.
+	// the server counts them. Zero means unlimited.
 	Budget int
 	// Concurrency is how many questions of one Ask are on their way at a time.
 	// Default: 1.
@@ -284,7 +284,7 @@ func cutShort(reason openai.FinishReason) bool {
 	return reason == openai.FinishReasonLength || reason == openai.FinishReasonContentFilter
 }
 
-// keep remembers the answer to a question, even one of no use.
+// keep remembers the answer to a question, even a useless one.
 func (e *Enricher) keep(ctx context.Context, q *Question) {
 	q.Kept = true
 	answers := map[string]string{q.Key: q.Text}

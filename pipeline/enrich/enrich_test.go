@@ -357,7 +357,7 @@ func TestAnswersCannotBeKept(t *testing.T) {
 	assert.Equal(t, sent, w.model.Stats().Requests, "nothing is paid for again")
 }
 
-// Answers that lie or are garbage are of no use, or are cut to size. They are
+// Answers that lie or are garbage are useless, or are cut to size. They are
 // kept, so that they are paid for once.
 func TestGarbageAnswers(t *testing.T) {
 	type texts struct{ title, summary, context string }
@@ -394,13 +394,13 @@ func TestGarbageAnswers(t *testing.T) {
 	}
 }
 
-// An answer that was cut off is of no use. Where the server does not say what
+// An answer that was cut off is useless. Where the server does not say what
 // it cost, that is estimated.
 func TestTruncatedAnswer(t *testing.T) {
 	w := newWorld(t, always("Yes."), llm.Config{})
 	e := w.checked()
 	body, err := json.Marshal(openai.ChatCompletionResponse{Choices: []openai.ChatCompletionChoice{{
-		FinishReason: openai.FinishReasonLength, Message: openai.ChatCompletionMessage{Content: "It goes on and"},
+		FinishReason: openai.FinishReasonLength, Message: openai.ChatCompletionMessage{Content: "It continues and"},
 	}}})
 	require.NoError(t, err)
 	w.model.Script(llmtest.All(llmtest.Answer(200, string(body))))

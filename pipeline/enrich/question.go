@@ -43,19 +43,19 @@ type Question struct {
 	// Key names the question: model, prompt and how the answer is read.
 	Key string
 
-	Text  string // what is of use of the answer, empty for nothing
-	Kept  bool   // the answer is kept, even one of no use
+	Text  string // the useful part of the answer, empty for nothing
+	Kept  bool   // the answer is kept, even a useless one
 	Spent int    // tokens; zero for an answer that was found or that another call paid for
 	// Err is nil, [ErrBudget], [ErrLater] or a [*stop.Failure].
 	Err error
 
 	prompt string
 	tokens int                       // most of an answer
-	read   func(answer reply) string // what is of use of an answer, empty for nothing
+	read   func(answer reply) string // the useful part of an answer, empty for nothing
 }
 
 // Description reads the answer to [Enricher.AboutDocument]. It is empty where
-// there is none, as for a nil question.
+// it has none, as for a nil question.
 func (q *Question) Description() (title, summary string) {
 	if q == nil {
 		return "", ""

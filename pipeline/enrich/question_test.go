@@ -49,7 +49,8 @@ func TestPromptsAreThoseThatWerePaidFor(t *testing.T) {
 			Wanted{Title: true}, `"title" (at most 12 words).`, 60, []string{"enrich", "1", "scribe", "title"},
 		},
 		"fe1aa5d48c876168c3c3e8ca81ae27e5": {
-			Wanted{Summary: true}, `"summary" (two or three sentences, at most 60 words).`, 240,
+			Wanted{Summary: true},
+			`"summary" (two or three sentences, at most 60 words).`, 240,
 			[]string{"enrich", "1", "scribe", "summary"},
 		},
 	} {

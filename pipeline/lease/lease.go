@@ -393,7 +393,7 @@ func (k *keeper) renew(ctx context.Context) bool {
 // sighting is the current object.
 type sighting struct {
 	record
-	number int64         // zero: there is none
+	number int64         // zero: not found
 	age    time.Duration // by the store's own clock
 }
 

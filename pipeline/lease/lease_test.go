@@ -135,8 +135,8 @@ func TestKeepRenews(t *testing.T) {
 
 var errDown = errors.New("down")
 
-// A store that is away for longer than the TTL costs the lease, and gives it
-// back if nobody else took it.
+// A store that is unavailable for longer than the TTL costs the lease, and
+// gives it back if nobody else took it.
 func TestLapsedAndHeldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := bucket.Open(t, "bucket")

@@ -50,7 +50,7 @@ type Config struct {
 	// one ends the run. Zero or less: none is waited out.
 	MaxPause time.Duration
 	// Rate is how many requests are sent in a second, spread evenly over time
-	// and over all models. Zero is no limit.
+	// and over all models. Zero means unlimited.
 	Rate float64
 }
 
@@ -102,7 +102,7 @@ func (s *Server) wait(ctx context.Context, d time.Duration) bool {
 
 // pacer spreads requests evenly over time.
 type pacer struct {
-	rate float64 // in a second; zero is no limit
+	rate float64 // in a second; zero means unlimited
 
 	mu   sync.Mutex
 	free time.Time // when the next request may be sent

@@ -121,8 +121,8 @@ func (m *Model) ended(ctx context.Context, err error) error {
 	return nil
 }
 
-// probe sends the canary once after a failure. An error that this gets too is
-// no fault of the text: a refusal ends the run as a misfit, for its first
+// probe sends the canary once after a failure. If the canary fails as well, the
+// text is not at fault: a refusal ends the run as a misfit, for its first
 // cause. A failure is left to the breaker, which ends the run after FailMax of
 // them.
 func (m *Model) probe(ctx context.Context, cause error) error {

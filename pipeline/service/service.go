@@ -40,17 +40,32 @@ type Service struct {
 
 // Objects is the object store behind a guard.
 func Objects(g objectstore.Guard) *Service {
-	return &Service{name: ObjectStore, breaker: breakerOf(g.Breaker, g.InFlight, resilience.S3), misfit: noBucket, settled: g.Settled}
+	return &Service{
+		name:    ObjectStore,
+		breaker: breakerOf(g.Breaker, g.InFlight, resilience.S3),
+		misfit:  noBucket,
+		settled: g.Settled,
+	}
 }
 
 // Vectors is the vector store behind a guard.
 func Vectors(g vectorstore.Guard) *Service {
-	return &Service{name: VectorStore, breaker: breakerOf(g.Breaker, g.InFlight, resilience.Milvus), misfit: noCollection, settled: g.Settled}
+	return &Service{
+		name:    VectorStore,
+		breaker: breakerOf(g.Breaker, g.InFlight, resilience.Milvus),
+		misfit:  noCollection,
+		settled: g.Settled,
+	}
 }
 
 // Models is the model server behind a guard.
 func Models(g llm.Guard) *Service {
-	return &Service{name: Model, breaker: breakerOf(g.Breaker, g.InFlight, resilience.LLM), misfit: noModel, settled: g.Settled}
+	return &Service{
+		name:    Model,
+		breaker: breakerOf(g.Breaker, g.InFlight, resilience.LLM),
+		misfit:  noModel,
+		settled: g.Settled,
+	}
 }
 
 // breakerOf is the breaker that a door uses for its guard.
@@ -106,8 +121,9 @@ func (s *Service) Breaker() *resilience.Breaker { return s.breaker }
 
 // Call runs fn, which calls the service once through its door with told as the
 // Guard's Settled. Where the service is limited it waits for its turn, and what
-// fn does after the answer still belongs to its turn. The error of fn comes back
-// as a [*stop.CallError]; one of waiting is the context's or that of Close.
+// fn does after the answer still belongs to its turn. The error of fn comes
+// back as a [*stop.CallError]; one of waiting is the context's or that of
+// Close.
 func (s *Service) Call(ctx context.Context, operation string, fn func(told func(resilience.Verdict)) error) error {
 	verdict := resilience.Verdict{Outcome: resilience.Ignored}
 	told := []func(resilience.Verdict){func(v resilience.Verdict) { verdict = v }}

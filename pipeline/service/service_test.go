@@ -47,7 +47,11 @@ func embed(s *service.Service, guard llm.Guard, client *openai.Client) func(cont
 	return func(ctx context.Context) error {
 		return s.Call(ctx, "create_embeddings", func(told func(resilience.Verdict)) error {
 			guard.Settled = told
-			_, err := guard.CreateEmbeddings(ctx, client, openai.EmbeddingRequestStrings{Model: "m", Input: []string{"text"}})
+			_, err := guard.CreateEmbeddings(
+				ctx,
+				client,
+				openai.EmbeddingRequestStrings{Model: "m", Input: []string{"text"}},
+			)
 			return err
 		})
 	}
@@ -59,6 +63,10 @@ func TestCallCarriesTheVerdict(t *testing.T) {
 	date := http.Header{
 		"Retry-After": {"Wed, 21 Oct 2026 07:28:07 GMT"}, "Date": {"Wed, 21 Oct 2026 07:28:00 GMT"},
 	}
+	after := func(unavailable bool) resilience.Verdict {
+		return resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second, Unavailable: unavailable}
+	}
+	failed := resilience.Verdict{Outcome: resilience.Failure}
 	for name, row := range map[string]struct {
 		status int
 		header http.Header
@@ -67,12 +75,12 @@ func TestCallCarriesTheVerdict(t *testing.T) {
 	}{
 		"401":               {http.StatusUnauthorized, nil, resilience.Verdict{Outcome: resilience.Denied}, false},
 		"404":               {http.StatusNotFound, nil, resilience.Verdict{Outcome: resilience.Ignored}, true},
-		"429":               {http.StatusTooManyRequests, wait, resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second}, false},
-		"500":               {http.StatusInternalServerError, nil, resilience.Verdict{Outcome: resilience.Failure}, false},
-		"503":               {http.StatusServiceUnavailable, nil, resilience.Verdict{Outcome: resilience.Failure}, false},
-		"503 until a date":  {http.StatusServiceUnavailable, date, resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second, Unavailable: true}, false},
-		"529 for some time": {529, wait, resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second, Unavailable: true}, false},
-		"503 for no time":   {http.StatusServiceUnavailable, http.Header{"Retry-After": {"0"}}, resilience.Verdict{Outcome: resilience.Failure}, false},
+		"429":               {http.StatusTooManyRequests, wait, after(false), false},
+		"500":               {http.StatusInternalServerError, nil, failed, false},
+		"503":               {http.StatusServiceUnavailable, nil, failed, false},
+		"503 until a date":  {http.StatusServiceUnavailable, date, after(true), false},
+		"529 for some time": {529, wait, after(true), false},
+		"503 for no time":   {http.StatusServiceUnavailable, http.Header{"Retry-After": {"0"}}, failed, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,7 +145,8 @@ func TestBreakerIsThatOfTheDoor(t *testing.T) {
 
 func TestCallOfNoAnswer(t *testing.T) {
 	_, guard, _ := models(t, http.StatusOK, nil)
-	err := service.Models(guard).Call(t.Context(), "x", func(func(resilience.Verdict)) error { return errors.New("not sent") })
+	err := service.Models(guard).
+		Call(t.Context(), "x", func(func(resilience.Verdict)) error { return errors.New("not sent") })
 	assert.Equal(t, resilience.Ignored, stop.VerdictOf(err).Outcome)
 	assert.Zero(t, service.StatusOf(err))
 }

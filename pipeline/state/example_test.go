@@ -32,7 +32,7 @@ func ExampleOpen() {
 	// pipeline.Config{Journal: s.Journal, …} does this:
 	deferred := journal.Problem{
 		ID: "docs/a.md", Status: journal.Deferred, Stage: "embed",
-		Reason: "the model is away", At: time.Now(),
+		Reason: "the model is unavailable", At: time.Now(),
 	}
 	if err := s.Journal.Fail(ctx, "destination", deferred); err != nil {
 		log.Fatal(err)
@@ -54,5 +54,5 @@ func ExampleOpen() {
 	if err := next.Close(ctx); err != nil {
 		log.Fatal(err)
 	}
-	// Output: deferred docs/a.md the model is away
+	// Output: deferred docs/a.md the model is unavailable
 }

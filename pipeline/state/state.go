@@ -175,7 +175,7 @@ type State struct {
 
 	stop   context.CancelFunc
 	work   sync.WaitGroup
-	turn   chan struct{} // whoever has it writes back
+	turn   chan struct{} // its holder writes back
 	failed bool          // the last time of writing back; belongs to its loop
 }
 

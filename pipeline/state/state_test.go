@@ -237,8 +237,8 @@ func TestStoreThatFailsMeanwhile(t *testing.T) {
 	})
 }
 
-// Segments are replaced by a whole copy before there are many, and those who
-// look on meanwhile find one or the other.
+// Segments are replaced by a whole copy before there are many, and readers
+// find one or the other meanwhile.
 func TestSegmentsAreReplaced(t *testing.T) {
 	c, objects := here(t)
 	ctx := t.Context()
@@ -404,7 +404,8 @@ func TestLeaseLapsesAndComesBack(t *testing.T) {
 	})
 }
 
-// The end of a run whose store is away says that the state is not written.
+// The end of a run whose store is unavailable says that the state is not
+// written.
 func TestStoreIsAwayAtTheEnd(t *testing.T) {
 	c, objects := here(t)
 	s := open(t, c)

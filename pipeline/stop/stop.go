@@ -2,8 +2,8 @@
 // document by a [Failure].
 //
 // The verdict of a call comes from its door, once, and travels with the error
-// as a [CallError]. [Of] and [Before] read it there; nothing classifies an error
-// a second time.
+// as a [CallError]. [Of] and [Before] read it there; nothing classifies an
+// error a second time.
 package stop
 
 import (
@@ -20,7 +20,8 @@ type Kind string
 
 // The kinds of stops.
 const (
-	// Deferred: an upstream is unavailable or asks for patience; run again later.
+	// Deferred: an upstream is unavailable or asks for patience; run again
+	// later.
 	Deferred Kind = "deferred"
 	// Denied: an upstream refuses the credentials, or the quota is spent;
 	// running again does not help until that is fixed.

@@ -47,16 +47,16 @@ func TestWhatAnErrorStops(t *testing.T) {
 		kind, before stop.Kind     // empty for none
 		after        time.Duration // until RetryAt; 0 for no time
 	}{
-		"success that failed here": {call(resilience.Success, 0), "", "", 0},
-		"failure":                  {call(resilience.Failure, 0), "", stop.Deferred, time.Minute},
-		"ignored":                  {call(resilience.Ignored, 0), "", "", 0},
-		"deadline of the caller":   {deadline, "", stop.Deferred, time.Minute},
-		"throttled":                {call(resilience.Throttled, 7*time.Second), stop.Deferred, stop.Deferred, 7 * time.Second},
-		"throttled without a time": {call(resilience.Throttled, 0), stop.Deferred, stop.Deferred, time.Minute},
-		"denied":                   {call(resilience.Denied, 0), stop.Denied, stop.Denied, 0},
-		"misfit":                   {misfit, stop.Configuration, stop.Configuration, 0},
-		"no call":                  {errServer, "", "", 0},
-		"a stop already":           {known, stop.Fault, stop.Fault, 0},
+		"good answer, unread":    {call(resilience.Success, 0), "", "", 0},
+		"failure":                {call(resilience.Failure, 0), "", stop.Deferred, time.Minute},
+		"ignored":                {call(resilience.Ignored, 0), "", "", 0},
+		"deadline of the caller": {deadline, "", stop.Deferred, time.Minute},
+		"throttled":              {call(resilience.Throttled, time.Second), stop.Deferred, stop.Deferred, time.Second},
+		"throttled, no time":     {call(resilience.Throttled, 0), stop.Deferred, stop.Deferred, time.Minute},
+		"denied":                 {call(resilience.Denied, 0), stop.Denied, stop.Denied, 0},
+		"misfit":                 {misfit, stop.Configuration, stop.Configuration, 0},
+		"no call":                {errServer, "", "", 0},
+		"a stop already":         {known, stop.Fault, stop.Fault, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // whose clock begins at a whole second
@@ -103,7 +103,11 @@ func TestLaterRoundsUpToAWholeSecond(t *testing.T) {
 	for nanos, want := range map[int]int{0: 5, 1: 6, 999_999_999: 6} {
 		got := stop.Later("s3", at.Add(time.Duration(nanos)), errServer)
 		assert.Equal(t, time.Date(2030, 1, 2, 2, 4, want, 0, time.UTC), got.RetryAt)
-		assert.EqualError(t, got, fmt.Sprintf("stopped by s3: server says no; run again after 2030-01-02T02:04:0%dZ", want))
+		assert.EqualError(
+			t,
+			got,
+			fmt.Sprintf("stopped by s3: server says no; run again after 2030-01-02T02:04:0%dZ", want),
+		)
 	}
 	assert.Zero(t, stop.Later("s3", time.Time{}, errServer).RetryAt)
 }
