@@ -68,7 +68,7 @@ func (u *unknown) add(word []byte) {
 	}
 }
 
-// direction returns the direction of these words or, if there are none, of the
+// direction returns the direction of these words or, without any, of the
 // text's bytes. Equal words have equal directions; different ones are nearly
 // orthogonal to each other and to everything else.
 func (u *unknown) direction(text string) []float32 {

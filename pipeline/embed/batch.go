@@ -104,7 +104,7 @@ func (e *Embedder) judge(ctx context.Context, one []item, failed *modelserver.Se
 	switch judgment {
 	case modelserver.Answered:
 	case modelserver.Guilty:
-		refusal := fmt.Errorf("the model cannot embed a chunk of it: %w", err)
+		refusal := fmt.Errorf("the model cannot embed one of its chunks: %w", err)
 		e.fail(one, stop.DeadLetter(stage, "refused by upstream", refusal))
 	case modelserver.Unproven:
 		e.fail(one, stop.Defer(stage, "upstream failed", err))
