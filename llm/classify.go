@@ -19,7 +19,8 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// Classify says what an error of the SDK's client, or of this package, means for the breaker:
+// Classify says what an error of the SDK's client, or of this package, means
+// for the breaker:
 //
 //   - the caller cancelled its own context: ignored
 //   - the request was wrong before it left, or the refusal came from another breaker: ignored
@@ -31,9 +32,10 @@ import (
 //   - connections, deadlines of any origin, answers that cannot be read, *[ContractError] without a word of the
 //     server's, and all else: failure
 //
-// An error in a stream or an answer under status 200 has no status; its type and code are read as if it had the one
-// that they stand for.
-// The doors know the server's Retry-After too; Classify alone, given an error, does not, and leaves RetryAfter zero.
+// An error in a stream or an answer under status 200 has no status; its type
+// and code are read as if it had the one that they stand for. The doors know
+// the server's Retry-After too; Classify alone, given an error, does not, and
+// leaves RetryAfter zero.
 func Classify(callerCtx context.Context, err error) resilience.Verdict {
 	return new(wait).verdict(callerCtx, err)
 }
@@ -58,8 +60,9 @@ var wrongRequests = []error{
 	openai.ErrReasoningModelLimitationsOther,
 }
 
-// neverLeft is true for errors from before the request was sent: the SDK's checks, values that JSON cannot hold, a
-// URL that cannot be read, and the refusal of a breaker further in.
+// neverLeft is true for errors from before the request was sent: the SDK's
+// checks, values that JSON cannot hold, a URL that cannot be read, and the
+// refusal of a breaker further in.
 func neverLeft(err error) bool {
 	for _, target := range wrongRequests {
 		if errors.Is(err, target) {
@@ -82,7 +85,8 @@ type answer struct {
 	words  []string // code and type
 }
 
-// answerOf looks for a RequestError first: a body {"error":"text"} gives one that wraps an APIError without a status.
+// answerOf looks for a RequestError first: a body {"error":"text"} gives one
+// that wraps an APIError without a status.
 func answerOf(err error) (answer, bool) {
 	var request *openai.RequestError
 	var api *openai.APIError
@@ -113,7 +117,8 @@ var meanings = []struct {
 	{http.StatusBadRequest, []string{"invalid_request_error", "context_length_exceeded", "content_filter", "not_found_error", "request_too_large"}},
 }
 
-// guessed gives an error event its status; what it does not know is the server's fault.
+// guessed gives an error event its status; what it does not know is the
+// server's fault.
 func (a answer) guessed() answer {
 	for _, word := range a.words {
 		a.status = cmp.Or(a.status, statusNamed(word))
@@ -194,10 +199,11 @@ func errorType(err error) string {
 	return ""
 }
 
-// RetryAfter reads the headers that name a time to wait: Retry-After in seconds or as an HTTP date, which is compared
-// with the server's own clock where the answer has one and else with now, or retry-after-ms. The second result says
-// whether they name one. The SDK keeps an answer's headers beside an error for chat and float embeddings:
-// response.Header().
+// RetryAfter reads the headers that name a time to wait: Retry-After in seconds
+// or as an HTTP date, which is compared with the server's own clock where the
+// answer has one and else with now, or retry-after-ms. The second result says
+// whether they name one. The SDK keeps an answer's headers beside an error for
+// chat and float embeddings: response.Header().
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d, true

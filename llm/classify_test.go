@@ -22,7 +22,8 @@ import (
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
-// answers are what servers say, and what the breaker makes of the SDK's error for it.
+// answers are what servers say, and what the breaker makes of the SDK's error
+// for it.
 var answers = []struct {
 	name   string
 	status int

@@ -17,37 +17,44 @@ import (
 	"github.com/penstock-go/penstock/internal/cafile"
 )
 
-// Config is where an OpenAI-compatible server is and how patient its client is. The zero value is OpenAI itself with
-// the key in OPENAI_API_KEY.
+// Config is where an OpenAI-compatible server is and how patient its client is.
+// The zero value is OpenAI itself with the key in OPENAI_API_KEY.
 type Config struct {
-	// BaseURL ends before "/embeddings", usually in "/v1". Default: the environment's OPENAI_BASE_URL, or
-	// https://api.openai.com/v1.
+	// BaseURL ends before "/embeddings", usually in "/v1". Default: the
+	// environment's OPENAI_BASE_URL, or https://api.openai.com/v1.
 	BaseURL string
-	// APIKey is sent as a bearer token. Default: the environment's OPENAI_API_KEY; without either, none is sent.
+	// APIKey is sent as a bearer token. Default: the environment's
+	// OPENAI_API_KEY; without either, none is sent.
 	APIKey string
-	// Organization is sent as OpenAI-Organization. Default: the environment's OPENAI_ORG_ID.
+	// Organization is sent as OpenAI-Organization. Default: the environment's
+	// OPENAI_ORG_ID.
 	Organization string
 	// DialTimeout bounds the connection, TLS included. Default 10 s.
 	DialTimeout time.Duration
-	// Timeout bounds a call from its start to the last byte of its answer. Default 2 min. Of a stream it bounds the
-	// time to the headers.
+	// Timeout bounds a call from its start to the last byte of its answer.
+	// Default 2 min. Of a stream it bounds the time to the headers.
 	Timeout time.Duration
-	// StreamIdleTimeout bounds the silence between two reads of a stream; a comment breaks it. Default 1 min.
+	// StreamIdleTimeout bounds the silence between two reads of a stream; a
+	// comment breaks it. Default 1 min.
 	StreamIdleTimeout time.Duration
-	// MaxResponseBytes bounds an answer, decompressed, and a stream as a whole. Default 64 MiB.
+	// MaxResponseBytes bounds an answer, decompressed, and a stream as a whole.
+	// Default 64 MiB.
 	MaxResponseBytes int64
 	// MaxConns bounds the connections. Default 64.
 	MaxConns int
-	// CAFile is a PEM file of the certificate authorities to trust instead of the system's.
+	// CAFile is a PEM file of the certificate authorities to trust instead of
+	// the system's.
 	CAFile string
 }
 
-// NewClient makes an SDK client without the SDK's traps: everything is bounded in time and size, nothing is retried,
-// no redirect is followed (the SDK would take one for an empty answer), and the server's Retry-After reaches the
-// breaker. It opens no connection. The error says what is wrong with the configuration.
+// NewClient makes an SDK client without the SDK's traps: everything is bounded
+// in time and size, nothing is retried, no redirect is followed (the SDK would
+// take one for an empty answer), and the server's Retry-After reaches the
+// breaker. It opens no connection. The error says what is wrong with the
+// configuration.
 //
-// Proxies come from the environment, as net/http has them. Connections speak HTTP/1.1, since HTTP/2 in net/http
-// repeats requests by itself.
+// Proxies come from the environment, as net/http has them. Connections speak
+// HTTP/1.1, since HTTP/2 in net/http repeats requests by itself.
 func NewClient(c Config) (*openai.Client, error) {
 	httpClient, err := NewHTTPClient(c)
 	if err != nil {
@@ -63,7 +70,8 @@ func NewClient(c Config) (*openai.Client, error) {
 	return openai.NewClientWithConfig(sdk), nil
 }
 
-// NewHTTPClient makes the HTTP client of NewClient, for SDK configurations of another kind:
+// NewHTTPClient makes the HTTP client of NewClient, for SDK configurations of
+// another kind:
 //
 //	cfg := openai.DefaultAzureConfig(key, endpoint)
 //	cfg.HTTPClient, err = llm.NewHTTPClient(llm.Config{})
@@ -93,7 +101,8 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	}, nil
 }
 
-// maxHeader is the most bytes of headers that an answer may have; net/http would read ten million.
+// maxHeader is the most bytes of headers that an answer may have; net/http
+// would read ten million.
 const maxHeader = 256 << 10
 
 func (c *Config) transport(authorities *x509.CertPool) *http.Transport {

@@ -98,8 +98,9 @@ func TestAnswerOfJustItsBoundIsRead(t *testing.T) {
 	}
 }
 
-// The SDK stops reading at the end of the JSON value, and net/http closes a connection whose answer was not read to
-// its end: every call would pay for a new one.
+// The SDK stops reading at the end of the JSON value, and net/http closes a
+// connection whose answer was not read to its end: every call would pay for a
+// new one.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
 	proxy := newCountingProxy(t, s.HTTP.Listener.Addr().String())

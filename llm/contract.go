@@ -8,9 +8,11 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// ContractError is an answer that came without an error and is none: a server that says 200 and sends no vectors, one
-// that fails in the middle of its answer, or another server altogether. It counts as a failure of the upstream; but
-// where the server says in the answer what is wrong, it wraps an *openai.APIError, whose code or type decides.
+// ContractError is an answer that came without an error and is none: a server
+// that says 200 and sends no vectors, one that fails in the middle of its
+// answer, or another server altogether. It counts as a failure of the upstream;
+// but where the server says in the answer what is wrong, it wraps an
+// *openai.APIError, whose code or type decides.
 type ContractError struct {
 	// Operation is the call, such as create_embeddings.
 	Operation string
@@ -54,7 +56,8 @@ func checkModels(r *openai.ModelsList) error {
 	return nil
 }
 
-// checkEmbeddings looks at an answer to request and brings its vectors into the order of the texts.
+// checkEmbeddings looks at an answer to request and brings its vectors into the
+// order of the texts.
 func checkEmbeddings(request *openai.EmbeddingRequest, r *openai.EmbeddingResponse) error {
 	want := inputs(request.Input)
 	if want < 0 {
@@ -78,7 +81,8 @@ func checkEmbeddings(request *openai.EmbeddingRequest, r *openai.EmbeddingRespon
 	return nil
 }
 
-// inputs is how many vectors an input asks for, or -1 where its type is not known here.
+// inputs is how many vectors an input asks for, or -1 where its type is not
+// known here.
 func inputs(in any) int {
 	switch in := in.(type) {
 	case string, []int:
@@ -93,7 +97,8 @@ func inputs(in any) int {
 	return -1
 }
 
-// order sorts by index. A server that leaves the index out decodes to zeros: then the position is the index.
+// order sorts by index. A server that leaves the index out decodes to zeros:
+// then the position is the index.
 func order(data []openai.Embedding) error {
 	if zeros(data) {
 		for i := range data {
@@ -138,7 +143,8 @@ func checkVector(i int, v []float32, length int) error {
 	return nil
 }
 
-// redirected is what a client of NewClient makes of status 3xx, which the SDK would decode as an answer.
+// redirected is what a client of NewClient makes of status 3xx, which the SDK
+// would decode as an answer.
 func redirected(r *http.Response) error {
 	if to := r.Header.Get("Location"); to != "" {
 		return broken("request", "status %d, moved to %q, which is not followed: set it as the base URL", r.StatusCode, to)

@@ -11,7 +11,8 @@ import (
 	"github.com/penstock-go/penstock/llm"
 )
 
-// notDoors are the parts of the SDK's client without a door, by how their methods' names begin or end, and why.
+// notDoors are the parts of the SDK's client without a door, by how their
+// methods' names begin or end, and why.
 var notDoors = []struct{ pattern, reason string }{
 	{"*Assistant", "assistants keep conversations at OpenAI, and are shut down; no pipeline needs them"},
 	{"*Assistants", "see *Assistant"},

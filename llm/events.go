@@ -8,10 +8,12 @@ import (
 	"io"
 )
 
-// events is the body of a stream in which every error is a chunk, and nearly every line one. The SDK's reader takes
-// `{"error":null,` for an error and loses the chunk, cannot read an error with a comment or an event line before it,
-// hands on what an error event says as if it were a chunk, passes over fields named error, a first line with a byte
-// order mark and a last one without an end, and gives up after 300 lines without data.
+// events is the body of a stream in which every error is a chunk, and nearly
+// every line one. The SDK's reader takes `{"error":null,` for an error and
+// loses the chunk, cannot read an error with a comment or an event line before
+// it, hands on what an error event says as if it were a chunk, passes over
+// fields named error, a first line with a byte order mark and a last one
+// without an end, and gives up after 300 lines without data.
 type events struct {
 	io.ReadCloser // closes the body
 	lines         *bufio.Reader
@@ -109,11 +111,12 @@ func (e *events) data(value []byte) {
 	}
 }
 
-// cutOff is true of a last line without an end, whether or not the body knows that there should have been one.
+// cutOff is true of a last line without an end, whether or not the body knows
+// that there should have been one.
 func (e *events) cutOff() bool { return e.err == io.EOF || e.err == io.ErrUnexpectedEOF } //nolint:errorlint // the very values
 
-// dispatch is the end of an event. One that is named error is a failure without any data too, although the standard
-// passes over it.
+// dispatch is the end of an event. One that is named error is a failure without
+// any data too, although the standard passes over it.
 func (e *events) dispatch() {
 	e.release()
 	if e.failing && !e.said {
@@ -171,7 +174,8 @@ func (e *events) failure(text []byte) {
 	e.chunk(append(append([]byte(`{"error":`), text...), '}'))
 }
 
-// chunk is a line that the SDK does not take for an error: it goes by how the line begins.
+// chunk is a line that the SDK does not take for an error: it goes by how the
+// line begins.
 func (e *events) chunk(text []byte) {
 	e.out = append(e.out, "data: "...)
 	if rest, ok := bytes.CutPrefix(text, []byte(`{"error":`)); ok {

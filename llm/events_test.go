@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// passed is what comes of a stream without errors: what has data, and what is no event.
+// passed is what comes of a stream without errors: what has data, and what is
+// no event.
 func passed(stream string) string {
 	var all strings.Builder
 	for line := range strings.Lines(strings.TrimPrefix(stream, "\ufeff")) {
@@ -32,7 +33,8 @@ func passed(stream string) string {
 	return all.String()
 }
 
-// slow is a server that says a comment every 40 seconds, and at last a chunk. After that it is silent.
+// slow is a server that says a comment every 40 seconds, and at last a chunk.
+// After that it is silent.
 type slow struct {
 	ctx  context.Context
 	said int
@@ -95,7 +97,8 @@ func BenchmarkEvents(b *testing.B) {
 	}
 }
 
-// Nothing is lost of a stream without errors, and a chunk that is made of an error is read as one.
+// Nothing is lost of a stream without errors, and a chunk that is made of an
+// error is read as one.
 func FuzzEvents(f *testing.F) {
 	for _, seed := range []string{
 		"", "\n", "data: [DONE]", "data: {\"choices\":[]}\n\ndata: [DONE]\n\n", ": comment\r\n\r\nid: 1\r\n",

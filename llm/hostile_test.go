@@ -160,7 +160,8 @@ func TestErrorThatBreaksOff(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// An answer was waited for to the end of its response, and cost the whole Timeout where a server does not end it.
+// An answer was waited for to the end of its response, and cost the whole
+// Timeout where a server does not end it.
 func TestAnswerWithoutAnEndOfItsResponseIsRead(t *testing.T) {
 	for i, body := range []string{
 		0: `{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}`,

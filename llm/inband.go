@@ -15,12 +15,15 @@ import (
 	"github.com/penstock-go/penstock/internal/plain"
 )
 
-// A server that fails after it has said 200 can only say so in the answer: with an error at its top, in a choice, in a
-// delta, or with a finish reason that is no end. The SDK drops all of these but the reason.
+// A server that fails after it has said 200 can only say so in the answer: with
+// an error at its top, in a choice, in a delta, or with a finish reason that is
+// no end. The SDK drops all of these but the reason.
 
-// failed are the finish reasons of an answer that its server gave up, beside those that begin with error or abort:
-// OpenRouter and Mistral say error, vLLM and SGLang abort, Cohere ERROR_TOXIC, Zhipu and DeepSeek the first two, Gemini
-// the last. Whatever else is said is an end, such as length and content_filter.
+// failed are the finish reasons of an answer that its server gave up, beside
+// those that begin with error or abort: OpenRouter and Mistral say error, vLLM
+// and SGLang abort, Cohere ERROR_TOXIC, Zhipu and DeepSeek the first two,
+// Gemini the last. Whatever else is said is an end, such as length and
+// content_filter.
 var failed = []string{
 	"network_error", "insufficient_system_resource", "server_error", "internal_error", "timeout", "failed", "cancelled", "canceled",
 	"malformed_function_call",
@@ -51,7 +54,8 @@ type holder struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// errorIn finds the first error in the JSON of an answer or a chunk, or gives nil.
+// errorIn finds the first error in the JSON of an answer or a chunk, or gives
+// nil.
 func errorIn(operation string, text []byte) error {
 	if !mayHoldError(text) {
 		return nil
@@ -75,7 +79,8 @@ func errorIn(operation string, text []byte) error {
 
 const spaces = " \t\r\n" // of JSON
 
-// mayHoldError is a cheap look: many servers send a field named error with every chunk, which is null.
+// mayHoldError is a cheap look: many servers send a field named error with
+// every chunk, which is null.
 func mayHoldError(text []byte) bool {
 	for {
 		_, rest, found := bytes.Cut(text, []byte(`"error"`))
@@ -90,7 +95,8 @@ func mayHoldError(text []byte) bool {
 	}
 }
 
-// inBand is the error for what a server says in its answer. Where it names a status, that is what Classify goes by.
+// inBand is the error for what a server says in its answer. Where it names a
+// status, that is what Classify goes by.
 func inBand(operation string, api *openai.APIError) error {
 	if status := statusNamed(code(api.Code)); status != 0 {
 		api.HTTPStatusCode, api.HTTPStatus = status, fmt.Sprint(status, " ", http.StatusText(status))
@@ -98,7 +104,8 @@ func inBand(operation string, api *openai.APIError) error {
 	return &ContractError{Operation: operation, Problem: api.Error(), cause: api}
 }
 
-// statusNamed is the HTTP status of an error that a word stands for as a number, or 0.
+// statusNamed is the HTTP status of an error that a word stands for as a
+// number, or 0.
 func statusNamed(word string) int {
 	if n, err := strconv.Atoi(word); err == nil && n >= http.StatusBadRequest && n < 600 {
 		return n
@@ -106,7 +113,8 @@ func statusNamed(word string) int {
 	return 0
 }
 
-// readError reads an error in any of its forms. It is nil where nothing is said: some servers send every field, empty.
+// readError reads an error in any of its forms. It is nil where nothing is
+// said: some servers send every field, empty.
 func readError(text json.RawMessage) *openai.APIError {
 	var v any
 	if json.Unmarshal(text, &v) != nil || empty(v) {
@@ -140,8 +148,9 @@ func empty(v any) bool {
 	return v == nil || v == false || v == "" || v == 0.0
 }
 
-// fine holds for an error that reports success: its codes are 0 or 2xx, and its words, if any, of success. A
-// code of 0 alone is no proof, since it is also what a server sends that has set none.
+// fine holds for an error that reports success: its codes are 0 or 2xx, and its
+// words, if any, of success. A code of 0 alone is no proof, since it is also
+// what a server sends that has set none.
 func fine(fields map[string]any) bool {
 	for _, v := range fields {
 		if !empty(v) && !success(v) {

@@ -38,7 +38,8 @@ func plain(url string) *openai.Client {
 	return openai.NewClientWithConfig(cfg)
 }
 
-// part is a chunk with a text, or a finish reason, for one choice; more is put beside these into the choice.
+// part is a chunk with a text, or a finish reason, for one choice; more is put
+// beside these into the choice.
 func part(choice int, text, reason, more string) string {
 	if reason == "" {
 		reason = "null"
@@ -53,7 +54,8 @@ const (
 	done = "data: [DONE]\n\n"
 )
 
-// failures are the ways in which servers say in the middle of a stream that they have failed, for one choice.
+// failures are the ways in which servers say in the middle of a stream that
+// they have failed, for one choice.
 var failures = []struct {
 	name  string
 	event func(choice int) string
@@ -116,8 +118,8 @@ var failures = []struct {
 	{"reason timeout", func(c int) string { return part(c, "", "timeout", "") }, false},
 }
 
-// positions are the places of a failure in a stream of two choices, the second of which it strikes, and the text that
-// comes before it.
+// positions are the places of a failure in a stream of two choices, the second
+// of which it strikes, and the text that comes before it.
 var positions = []struct {
 	name   string
 	before string
@@ -182,7 +184,8 @@ func readAnswers(g llm.Guard, c llm.ChatStreamClient, n int) (string, error) {
 	return text, err
 }
 
-// What is said beside a good answer and means nothing, or is an end that the caller asked for.
+// What is said beside a good answer and means nothing, or is an end that the
+// caller asked for.
 func TestWholeAnswersWithErrorFieldsAreSuccesses(t *testing.T) {
 	long := part(0, "a", "", "")
 	for name, body := range map[string]string{
@@ -242,7 +245,8 @@ func TestRawStreamFailsInTheMiddle(t *testing.T) {
 	assertOutcome(t, guard, resilience.Failure)
 }
 
-// One choice of two came to its end, and the stream broke off before the other: that was a whole answer.
+// One choice of two came to its end, and the stream broke off before the other:
+// that was a whole answer.
 func TestChoiceWithoutItsEndIsNotWhole(t *testing.T) {
 	for body, want := range map[string]resilience.Outcome{
 		part(0, "a", "stop", "") + part(1, "b", "", ""):                              resilience.Failure,
@@ -258,7 +262,8 @@ func TestChoiceWithoutItsEndIsNotWhole(t *testing.T) {
 	}
 }
 
-// TGI 1.4 counts the tokens in the index of the choice, and only the last has a finish reason: no answer was whole.
+// TGI 1.4 counts the tokens in the index of the choice, and only the last has a
+// finish reason: no answer was whole.
 func TestTokensCountedAsChoicesAreOneAnswer(t *testing.T) {
 	for n := range 2 {
 		for last, want := range map[string]resilience.Outcome{"stop": resilience.Success, "": resilience.Failure} {
@@ -272,7 +277,8 @@ func TestTokensCountedAsChoicesAreOneAnswer(t *testing.T) {
 	}
 }
 
-// saidCodes are what errors in an answer say of themselves, and what the breaker makes of it.
+// saidCodes are what errors in an answer say of themselves, and what the
+// breaker makes of it.
 var saidCodes = []struct {
 	said string
 	want resilience.Outcome
@@ -309,7 +315,8 @@ var saidCodes = []struct {
 	{`"x"`, resilience.Failure},
 }
 
-// An error beside what looks like an answer was dropped by the SDK, and the answer taken for a good one.
+// An error beside what looks like an answer was dropped by the SDK, and the
+// answer taken for a good one.
 func TestErrorBesideAnAnswerIsNoSuccess(t *testing.T) {
 	const (
 		chat    = `"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"%s}]`
@@ -445,7 +452,8 @@ func TestWordsOfAFailureAreMaskedAndShort(t *testing.T) {
 	assert.Equal(t, key, text, "an answer is not masked")
 }
 
-// An HTTP client of this package is used for more than the doors, and an error may be what was asked for.
+// An HTTP client of this package is used for more than the doors, and an error
+// may be what was asked for.
 func TestAnswersThatNoDoorAskedForAreLeftAlone(t *testing.T) {
 	const body = `{"id":"job","error":{"code":"500","message":"that one failed"}}`
 	client := newClient(t, llm.Config{BaseURL: saying(t, "application/json", body)})
@@ -466,7 +474,8 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, fmt.Errorf("read tcp: %w", io.EOF) }
 
-// An error that wraps io.EOF is a broken connection; callers compare with errors.Is and took it for the end.
+// An error that wraps io.EOF is a broken connection; callers compare with
+// errors.Is and took it for the end.
 func TestErrorAroundEOFIsNotTheEnd(t *testing.T) {
 	cfg := openai.DefaultConfig("")
 	cfg.HTTPClient = &http.Client{Transport: wrapping{}}
@@ -480,7 +489,8 @@ func TestErrorAroundEOFIsNotTheEnd(t *testing.T) {
 
 const mark = "\ufeff"
 
-// The first event of a stream with a byte order mark was passed over, and half an answer was a whole one.
+// The first event of a stream with a byte order mark was passed over, and half
+// an answer was a whole one.
 func TestMarkAtTheStartOfAStreamIsNoPartOfIt(t *testing.T) {
 	for body, want := range map[string]resilience.Outcome{
 		part(0, "a", "", "") + part(0, "b", "stop", "") + done:                    resilience.Success,
@@ -516,7 +526,8 @@ func TestLinesWithoutDataAreNoFailure(t *testing.T) {
 	}
 }
 
-// The connection was cut off in the very last line, which says no more than that the stream has ended.
+// The connection was cut off in the very last line, which says no more than
+// that the stream has ended.
 func TestLastLineThatIsCutOff(t *testing.T) {
 	for _, last := range []string{"data: [DONE]", "data: [DON", "data:[", "data: ", "dat", ""} {
 		for end, want := range map[string]resilience.Outcome{"stop": resilience.Success, "": resilience.Failure} {

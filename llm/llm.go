@@ -16,7 +16,8 @@ type ChatClient interface {
 	CreateChatCompletion(context.Context, openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error)
 }
 
-// ChatStreamClient is the part of the SDK's client that CreateChatCompletionStream needs.
+// ChatStreamClient is the part of the SDK's client that
+// CreateChatCompletionStream needs.
 type ChatStreamClient interface {
 	CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error)
 }
@@ -39,22 +40,23 @@ var _ interface {
 	ModelClient
 } = (*openai.Client)(nil)
 
-// Guard is the door with a breaker of its own, for one model, provider or tenant. The zero value goes through
-// [resilience.LLM], as the package functions do. A Guard is safe for concurrent use. It is a value: with breakers from
-// [resilience.Registry.Keyed], make one for each call.
+// Guard is the door with a breaker of its own, for one model, provider or
+// tenant. The zero value goes through [resilience.LLM], as the package
+// functions do. A Guard is safe for concurrent use. It is a value: with
+// breakers from [resilience.Registry.Keyed], make one for each call.
 type Guard struct {
 	// Breaker is shared by all operations; nil means resilience.LLM.
 	Breaker *resilience.Breaker
 	// Settled, where set, is told the verdict of each call that was admitted, a
 	// success included: once, in the goroutine that ends the call, after the
-	// breaker has counted it and before the call returns; for a stream, when its
-	// outcome is decided. It
-	// is not told of a refused call, nor of one that panicked.
+	// breaker has counted it and before the call returns; for a stream, when
+	// its outcome is decided. It is not told of a refused call, nor of one that
+	// panicked.
 	Settled func(resilience.Verdict)
 	// InFlight, where set, is entered by each call first, so that no more calls
-	// are in flight than its breaker still tolerates failures; a call waits there
-	// for its turn. Its breaker is then the guard's: with another one in Breaker
-	// each call returns an error that says so, and nothing is sent.
+	// are in flight than its breaker still tolerates failures; a call waits
+	// there for its turn. Its breaker is then the guard's: with another one in
+	// Breaker each call returns an error that says so, and nothing is sent.
 	InFlight *inflight.Limiter
 }
 
@@ -63,8 +65,8 @@ func CreateChatCompletion(ctx context.Context, client ChatClient, request openai
 	return Guard{}.CreateChatCompletion(ctx, client, request)
 }
 
-// CreateChatCompletionStream is client.CreateChatCompletionStream through [resilience.LLM]. The stream must be read
-// to its end or closed.
+// CreateChatCompletionStream is client.CreateChatCompletionStream through
+// [resilience.LLM]. The stream must be read to its end or closed.
 func CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
 	return Guard{}.CreateChatCompletionStream(ctx, client, request)
 }
@@ -79,9 +81,11 @@ func ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, err
 	return Guard{}.ListModels(ctx, client)
 }
 
-// CreateChatCompletion returns what client.CreateChatCompletion returns, its error unwrapped. An answer without
-// choices, such as an error body under status 200, is a *[ContractError], and so is one with an error beside its
-// choices or in one of them. A refused call returns *[resilience.OpenError] or *[resilience.DeniedError].
+// CreateChatCompletion returns what client.CreateChatCompletion returns, its
+// error unwrapped. An answer without choices, such as an error body under
+// status 200, is a *[ContractError], and so is one with an error beside its
+// choices or in one of them. A refused call returns *[resilience.OpenError] or
+// *[resilience.DeniedError].
 func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, request openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
 	return call(ctx, g, opChat, chatSpan(&request), func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {
 		if r, err = client.CreateChatCompletion(ctx, request); err == nil {
@@ -91,12 +95,16 @@ func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, requ
 	}, chatAnswer)
 }
 
-// CreateEmbeddings returns what client.CreateEmbeddings returns, its error unwrapped, with the vectors in the order of
-// the texts. It is a *[ContractError] if there is not one vector for each text, all of the same length (the one asked
-// for, where request has Dimensions), finite and not all zero; or if their index fields are no permutation. Index
-// fields that are all zero were left out by the server: then the order of the answer counts, and Index is filled in.
+// CreateEmbeddings returns what client.CreateEmbeddings returns, its error
+// unwrapped, with the vectors in the order of the texts. It is a
+// *[ContractError] if there is not one vector for each text, all of the same
+// length (the one asked for, where request has Dimensions), finite and not all
+// zero; or if their index fields are no permutation. Index fields that are all
+// zero were left out by the server: then the order of the answer counts, and
+// Index is filled in.
 //
-// Send strings and the float encoding: many servers refuse token lists and base64.
+// Send strings and the float encoding: many servers refuse token lists and
+// base64.
 func (g Guard) CreateEmbeddings(ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
 	converted := request.Convert()
 	return call(ctx, g, opEmbeddings, embeddingsSpan(&converted), func(ctx context.Context) (r openai.EmbeddingResponse, h http.Header, err error) {
@@ -107,8 +115,9 @@ func (g Guard) CreateEmbeddings(ctx context.Context, client EmbeddingClient, req
 	}, embeddingsAnswer)
 }
 
-// ListModels returns what client.ListModels returns, its error unwrapped. An answer without a list, such as an error
-// body under status 200, is a *[ContractError]; an empty list is fine. It is a cheap designated probe, see
+// ListModels returns what client.ListModels returns, its error unwrapped. An
+// answer without a list, such as an error body under status 200, is a
+// *[ContractError]; an empty list is fine. It is a cheap designated probe, see
 // resilience.Config.Probe.
 func (g Guard) ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, error) {
 	span := trace.New(opModels, errorType, genAIOperation.String(opModels))

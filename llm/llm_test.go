@@ -113,7 +113,8 @@ type operation struct {
 	do   func(context.Context) error
 }
 
-// operations are all calls of the door, with requests that the test server answers.
+// operations are all calls of the door, with requests that the test server
+// answers.
 func operations(g llm.Guard, c *openai.Client) []operation {
 	return []operation{
 		{"CreateChatCompletion", func(ctx context.Context) error {

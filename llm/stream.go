@@ -14,8 +14,9 @@ import (
 	"github.com/penstock-go/penstock/internal/trace"
 )
 
-// ChatCompletionStream is the SDK's stream with the same methods, and the breaker at its end. The outcome is decided
-// when the stream ends or fails, not when it opens: a stream that dies half-way is a failure, one that its reader
+// ChatCompletionStream is the SDK's stream with the same methods, and the
+// breaker at its end. The outcome is decided when the stream ends or fails, not
+// when it opens: a stream that dies half-way is a failure, one that its reader
 // closes early is ignored. While data flows, a probe's lease is renewed.
 //
 // As with the SDK's stream, one goroutine reads; Close may be called from any.
@@ -30,9 +31,10 @@ type ChatCompletionStream struct {
 	end     error        // sticky; what every later Recv returns
 }
 
-// CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's own; a refused call returns
-// *[resilience.OpenError] or *[resilience.DeniedError]. The stream must be read to its end or closed; where ctx ends, the
-// call's slot comes back even if nobody does.
+// CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's
+// own; a refused call returns *[resilience.OpenError] or
+// *[resilience.DeniedError]. The stream must be read to its end or closed;
+// where ctx ends, the call's slot comes back even if nobody does.
 func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
 	span, w := chatSpan(&request), &wait{operation: opChatStream}
 	return door.Open(ctx, g.through(), operation(w, span), func(h *door.Handle) (*ChatCompletionStream, error) {
@@ -50,10 +52,11 @@ func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStream
 	})
 }
 
-// Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A stream that ends before its finish reason
-// (before that of each choice, where N asks for several) is a *[ContractError], although the SDK takes it for a whole
-// one, and so is one in which the server says that it has failed; what came before is handed over first. After an error
-// every call returns it.
+// Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A
+// stream that ends before its finish reason (before that of each choice, where
+// N asks for several) is a *[ContractError], although the SDK takes it for a
+// whole one, and so is one in which the server says that it has failed; what
+// came before is handed over first. After an error every call returns it.
 func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, error) {
 	_, chunk, err := s.next()
 	return chunk, err
@@ -134,8 +137,8 @@ func hasText(chunk *openai.ChatCompletionStreamResponse) bool {
 	return false
 }
 
-// whole is true once the answer has come to its end, or each of several. The index alone does not say that there are
-// several: TGI counts tokens in it.
+// whole is true once the answer has come to its end, or each of several. The
+// index alone does not say that there are several: TGI counts tokens in it.
 func (s *ChatCompletionStream) whole() bool {
 	some, all := false, true
 	for _, ended := range s.ended {
@@ -158,8 +161,9 @@ func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) 
 	}
 }
 
-// Close ends the stream and gives its connection back. Before the end, it means that the reader does not care, which
-// says nothing about the upstream. Close may be called more than once.
+// Close ends the stream and gives its connection back. Before the end, it means
+// that the reader does not care, which says nothing about the upstream. Close
+// may be called more than once.
 func (s *ChatCompletionStream) Close() error {
 	s.call.Abandon()
 	return s.inner.Close()

@@ -151,7 +151,8 @@ func TestRawStream(t *testing.T) {
 	assertOutcome(t, guard, resilience.Success)
 }
 
-// openBreaker has failed so often that its next call, a second of its clock later, is the probe.
+// openBreaker has failed so often that its next call, a second of its clock
+// later, is the probe.
 func openBreaker(t *testing.T) (llm.Guard, *testutil.FakeClock) {
 	clock := testutil.NewClock()
 	guard := newGuard(resilience.Config{FailMax: 1, ResetTimeout: time.Second, Clock: clock})

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// transport bounds each call in time and size, and tells the door what the headers say.
+// transport bounds each call in time and size, and tells the door what the
+// headers say.
 type transport struct {
 	pooled *http.Transport // for requests with a body, which net/http never sends twice
 	fresh  *http.Transport // for the others, which it sends again when a reused connection breaks
@@ -22,7 +23,8 @@ type transport struct {
 	limit         int64
 }
 
-// timeoutError says which bound was exceeded. It is a context.DeadlineExceeded to errors.Is.
+// timeoutError says which bound was exceeded. It is a context.DeadlineExceeded
+// to errors.Is.
 type timeoutError struct {
 	what  string
 	after time.Duration
@@ -60,7 +62,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// seen is the body of an answer without what the SDK cannot read, or passes over.
+// seen is the body of an answer without what the SDK cannot read, or passes
+// over.
 func seen(r *http.Request, status int, b io.ReadCloser) io.ReadCloser {
 	operation, key := operationOf(r.Context()), sentKey(r)
 	switch {
@@ -79,7 +82,8 @@ func seen(r *http.Request, status int, b io.ReadCloser) io.ReadCloser {
 	return b // no door's: what an error in it means is the caller's to know
 }
 
-// leastKey is the length below which a key is a stand-in, such as "none", that may be part of any word.
+// leastKey is the length below which a key is a stand-in, such as "none", that
+// may be part of any word.
 const leastKey = 8
 
 // sentKey is the key that a request shows its server, "" without one.
@@ -87,8 +91,9 @@ func sentKey(r *http.Request) string {
 	return cmp.Or(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("Api-Key"))
 }
 
-// whole is a body that is seen as a whole before the SDK reads it. Servers say back the key that was sent, and errors
-// are logged; an error in an answer has the place of the answer.
+// whole is a body that is seen as a whole before the SDK reads it. Servers say
+// back the key that was sent, and errors are logged; an error in an answer has
+// the place of the answer.
 type whole struct {
 	io.ReadCloser
 	read func(io.Reader) ([]byte, error)
@@ -110,7 +115,8 @@ func (w *whole) Read(p []byte) (int, error) {
 	return w.text.Read(p)
 }
 
-// readValue reads one JSON value, as the SDK does: some servers send their answer and do not end the response.
+// readValue reads one JSON value, as the SDK does: some servers send their
+// answer and do not end the response.
 func readValue(r io.Reader) ([]byte, error) {
 	var value json.RawMessage
 	if err := json.NewDecoder(r).Decode(&value); err != nil {
@@ -151,7 +157,8 @@ type body struct {
 	left, limit int64
 }
 
-// Read fails once the answer is larger than its bound, or a stream silent for too long.
+// Read fails once the answer is larger than its bound, or a stream silent for
+// too long.
 func (b *body) Read(p []byte) (n int, err error) {
 	if b.idle > 0 {
 		late := &timeoutError{"a stream was silent", b.idle}
@@ -182,8 +189,8 @@ func (b *body) overflow() (int, error) {
 	return 0, err
 }
 
-// Close ends the call. The SDK stops reading where the JSON value ends; what may be left of the answer is read, so
-// that its connection can be used again.
+// Close ends the call. The SDK stops reading where the JSON value ends; what
+// may be left of the answer is read, so that its connection can be used again.
 func (b *body) Close() error {
 	if b.idle == 0 && b.timer.Reset(drainTime) {
 		_, _ = io.CopyN(io.Discard, b.inner, drainBytes)

@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// longestWait bounds what a header can ask for; the breaker's MaxThrottle is far below it.
+// longestWait bounds what a header can ask for; the breaker's MaxThrottle is
+// far below it.
 const longestWait = 365 * 24 * time.Hour
 
-// number reads a count of units, which may have a fraction. Negative ones are no wait, absurd ones a long one.
+// number reads a count of units, which may have a fraction. Negative ones are
+// no wait, absurd ones a long one.
 func number(value string, unit time.Duration) (time.Duration, bool) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	if err != nil || math.IsNaN(n) {
@@ -22,8 +24,9 @@ func number(value string, unit time.Duration) (time.Duration, bool) {
 	return time.Duration(min(max(n, 0)*float64(unit), float64(longestWait))), true
 }
 
-// wait carries the time to wait from the transport, which sees each answer's headers, to the classifier, which sees
-// the SDK's error alone. The SDK drops the headers for streams and base64 vectors.
+// wait carries the time to wait from the transport, which sees each answer's
+// headers, to the classifier, which sees the SDK's error alone. The SDK drops
+// the headers for streams and base64 vectors.
 type wait struct {
 	operation string // tells the transport which call of a door it is
 	told      atomic.Pointer[time.Duration]

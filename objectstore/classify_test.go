@@ -18,7 +18,8 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// TestClassify reads errors that the real SDK makes of a scripted server's answers.
+// TestClassify reads errors that the real SDK makes of a scripted server's
+// answers.
 func TestClassify(t *testing.T) {
 	const (
 		success   = resilience.Success
@@ -141,7 +142,8 @@ func TestErrorInsideA200Counts(t *testing.T) {
 	assert.Equal(t, uint64(1), b.Snapshot().Throttled)
 }
 
-// TestConnectionErrorsHaveNoStatus: the SDK wraps them in a response error of status 0.
+// TestConnectionErrorsHaveNoStatus: the SDK wraps them in a response error of
+// status 0.
 func TestConnectionErrorsHaveNoStatus(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

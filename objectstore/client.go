@@ -93,10 +93,11 @@ func orDefault[T comparable](v, fallback T) T {
 }
 
 // NewClient makes an S3 client for production: every wait bounded, the SDK's
-// retries off, no redirect followed, and for servers other than AWS the bucket in the path and
-// checksums only where S3 requires them, since older servers keep the SDK's
-// checksum trailer inside the object. optFns come after all that. No request
-// is made here; an error means that the configuration is wrong.
+// retries off, no redirect followed, and for servers other than AWS the bucket
+// in the path and checksums only where S3 requires them, since older servers
+// keep the SDK's checksum trailer inside the object. optFns come after all
+// that. No request is made here; an error means that the configuration is
+// wrong.
 func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s3.Client, error) {
 	cfg, err := cfg.normal()
 	if err != nil {

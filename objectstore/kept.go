@@ -16,8 +16,8 @@ import (
 func mayBeFolder(key string) bool { return strings.HasSuffix(key, "/") || strings.HasSuffix(key, `\`) }
 
 // unanswerable are the answers to the question that say nothing of the object's
-// bytes: the caller may write and not read, the store has no such question, or a
-// condition that the caller puts on every request is not met.
+// bytes: the caller may write and not read, the store has no such question, or
+// a condition that the caller puts on every request is not met.
 var unanswerable = map[int]bool{
 	http.StatusNotModified:        true,
 	http.StatusUnauthorized:       true,
@@ -35,8 +35,8 @@ type written struct {
 }
 
 // kept asks for an object whose body may have been dropped, if the client can.
-// Where the caller may not ask or the store has no answer, nothing is learnt and
-// the write stands.
+// Where the caller may not ask or the store has no answer, nothing is learnt
+// and the write stands.
 func (w written) kept(ctx context.Context, client any, in s3.HeadObjectInput, optFns []func(*s3.Options)) error {
 	api, ok := client.(interface {
 		HeadObject(ctx context.Context, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error)

@@ -112,8 +112,8 @@ func (a *agreeable) says(head http.HandlerFunc) {
 	a.head = head
 }
 
-// A store that makes a folder of a key kept nothing of the body, named the right
-// ETag, and the object was reported as stored.
+// A store that makes a folder of a key kept nothing of the body, named the
+// right ETag, and the object was reported as stored.
 func TestStoreThatKeepsNothingOfABody(t *testing.T) {
 	store := &agreeable{}
 	s := serve(t, store.ServeHTTP)
@@ -161,8 +161,9 @@ func TestStoreThatKeepsNothingOfABody(t *testing.T) {
 	}
 }
 
-// A good write was an error, and a denial or a failure at the breaker, where the
-// question after it was not for the caller to ask or for the store to answer.
+// A good write was an error, and a denial or a failure at the breaker, where
+// the question after it was not for the caller to ask or for the store to
+// answer.
 func TestQuestionThatHasNoAnswerIsNoError(t *testing.T) {
 	store := &agreeable{}
 	s := serve(t, store.ServeHTTP)
@@ -215,8 +216,8 @@ func TestObjectThatIsGoneMayHaveBeenDeleted(t *testing.T) {
 	assert.Contains(t, broken.Problem, "deleted")
 }
 
-// Small objects have their own ETag in SeaweedFS's folders too. A copy of nothing
-// may be a folder.
+// Small objects have their own ETag in SeaweedFS's folders too. A copy of
+// nothing may be a folder.
 func TestFolderWithTheETagOfItsBody(t *testing.T) {
 	store := &agreeable{}
 	s := serve(t, store.ServeHTTP)

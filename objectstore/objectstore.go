@@ -84,9 +84,9 @@ type Guard struct {
 	// is not told of a refused call, nor of one that panicked.
 	Settled func(resilience.Verdict)
 	// InFlight, where set, is entered by each call first, so that no more calls
-	// are in flight than its breaker still tolerates failures; a call waits there
-	// for its turn. Its breaker is then the guard's: with another one in Breaker
-	// each call returns an error that says so, and nothing is sent.
+	// are in flight than its breaker still tolerates failures; a call waits
+	// there for its turn. Its breaker is then the guard's: with another one in
+	// Breaker each call returns an error that says so, and nothing is sent.
 	InFlight *inflight.Limiter
 }
 
@@ -183,15 +183,17 @@ func (g Guard) DeleteObjects(ctx context.Context, client Writer, in *s3.DeleteOb
 	return checked(ctx, g, target{op: "DeleteObjects", bucket: aws.ToString(in.Bucket)}, in, optFns, client.DeleteObjects, noReport(in))
 }
 
-// ListObjectsV2 is ListObjectsV2 of the S3 client: one page of up to 1,000 keys.
+// ListObjectsV2 is ListObjectsV2 of the S3 client: one page of up to 1,000
+// keys.
 func (g Guard) ListObjectsV2(ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
 	return checked(ctx, g, target{op: "ListObjectsV2", bucket: aws.ToString(in.Bucket)}, in, optFns, client.ListObjectsV2, noList)
 }
 
 // CopyObject is CopyObject of the S3 client. CopySource is "bucket/key",
 // percent-encoded. S3 may say 200 and send an error in the body; the SDK makes
-// an error of it and it counts by its code. A key that ends in a slash is looked
-// at as by PutObject: an object that has lost its bytes is a *ContractError.
+// an error of it and it counts by its code. A key that ends in a slash is
+// looked at as by PutObject: an object that has lost its bytes is a
+// *ContractError.
 func (g Guard) CopyObject(ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
 	if err := checkMetadata("CopyObject", in.Metadata); err != nil {
 		return nil, err

@@ -85,8 +85,8 @@ func (d *download) create(etag string) error {
 	return err
 }
 
-// createTries is how many names a new file is tried under: another download that
-// sweeps may take one for left behind before it is locked.
+// createTries is how many names a new file is tried under: another download
+// that sweeps may take one for left behind before it is locked.
 const createTries = 100
 
 var errTaken = errors.New("another download has the file")

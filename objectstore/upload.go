@@ -38,9 +38,9 @@ type Uploader interface {
 // arrived. The whole is one call at the breaker.
 //
 // in is the SDK's input without Body and ContentLength. The file's SHA-256 is
-// added to the metadata as "sha256", unless in has one; DownloadFile checks
-// it. Each part's MD5 is compared with the store's answer, and a key that ends in
-// a slash is looked at as by PutObject. A file that changes while it is read does
+// added to the metadata as "sha256", unless in has one; DownloadFile checks it.
+// Each part's MD5 is compared with the store's answer, and a key that ends in a
+// slash is looked at as by PutObject. A file that changes while it is read does
 // not become an object.
 func (g Guard) UploadFile(ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
 	const op = "UploadFile"

@@ -123,11 +123,11 @@ var grpcCodes = map[codes.Code]resilience.Outcome{
 // Classify is what the breaker makes of an error of this package's calls. "No
 // such collection" and "there is one already" are answers, and prove that the
 // server works. The caller's cancellation, a wrong argument and a collection
-// that is not loaded leave the breaker as it is; a timeout, whoever set it, a broken
-// connection, a server that is not ready or out of resources and an answer
-// that makes no sense are failures; queue, rate and quota limits are throttles;
-// a bad credential is a denial. An error that says nothing of itself is a
-// failure.
+// that is not loaded leave the breaker as it is; a timeout, whoever set it, a
+// broken connection, a server that is not ready or out of resources and an
+// answer that makes no sense are failures; queue, rate and quota limits are
+// throttles; a bad credential is a denial. An error that says nothing of itself
+// is a failure.
 func Classify(caller context.Context, err error) resilience.Verdict {
 	return resilience.Verdict{Outcome: outcome(caller, err)}
 }

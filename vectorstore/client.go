@@ -47,10 +47,10 @@ type Config struct {
 }
 
 // NewClient makes a client of the SDK whose hidden retries are off, whose
-// requests are checked and bounded in time, and whose errors say what the server
-// said. It sends nothing: the connection is made by the first call, so that a
-// server that is down is met at the door and counted. Close the client when it
-// is no longer used.
+// requests are checked and bounded in time, and whose errors say what the
+// server said. It sends nothing: the connection is made by the first call, so
+// that a server that is down is met at the door and counted. Close the client
+// when it is no longer used.
 //
 // The SDK keeps the schemas that it has seen. Where it or the server refuses an
 // insert or an upsert by one that has changed meanwhile (an alias has moved, a

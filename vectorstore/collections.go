@@ -36,7 +36,8 @@ func CreateCollection(ctx context.Context, c Admin, schema *entity.Schema, shard
 	return Guard{}.CreateCollection(ctx, c, schema, shardsNum, opts...)
 }
 
-// CreateCollection is the package's CreateCollection through the guard's breaker.
+// CreateCollection is the package's CreateCollection through the guard's
+// breaker.
 func (g Guard) CreateCollection(ctx context.Context, c Admin, schema *entity.Schema, shardsNum int32, opts ...client.CreateCollectionOption) error {
 	return do(ctx, g, target{name: "CreateCollection", label: "create_collection", collection: schemaName(schema), client: c, invalid: checkSchema(schema)}, func(ctx context.Context) error {
 		return c.CreateCollection(ctx, schema, shardsNum, opts...)
@@ -48,7 +49,8 @@ func DescribeCollection(ctx context.Context, c Admin, collName string) (*entity.
 	return Guard{}.DescribeCollection(ctx, c, collName)
 }
 
-// DescribeCollection is the package's DescribeCollection through the guard's breaker.
+// DescribeCollection is the package's DescribeCollection through the guard's
+// breaker.
 func (g Guard) DescribeCollection(ctx context.Context, c Admin, collName string) (*entity.Collection, error) {
 	return call(ctx, g, target{name: "DescribeCollection", label: "describe_collection", collection: collName, client: c}, nil, func(ctx context.Context) (*entity.Collection, error) {
 		return c.DescribeCollection(ctx, collName)
@@ -123,7 +125,8 @@ func ReleaseCollection(ctx context.Context, c Admin, collName string, opts ...cl
 	return Guard{}.ReleaseCollection(ctx, c, collName, opts...)
 }
 
-// ReleaseCollection is the package's ReleaseCollection through the guard's breaker.
+// ReleaseCollection is the package's ReleaseCollection through the guard's
+// breaker.
 func (g Guard) ReleaseCollection(ctx context.Context, c Admin, collName string, opts ...client.ReleaseCollectionOption) error {
 	return do(ctx, g, target{name: "ReleaseCollection", label: "release_collection", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.ReleaseCollection(ctx, collName, opts...)
@@ -208,7 +211,8 @@ func ReleasePartitions(ctx context.Context, c Server, collName string, partition
 	return Guard{}.ReleasePartitions(ctx, c, collName, partitionNames, opts...)
 }
 
-// ReleasePartitions is the package's ReleasePartitions through the guard's breaker.
+// ReleasePartitions is the package's ReleasePartitions through the guard's
+// breaker.
 func (g Guard) ReleasePartitions(ctx context.Context, c Server, collName string, partitionNames []string, opts ...client.ReleasePartitionsOption) error {
 	return do(ctx, g, target{name: "ReleasePartitions", label: "release_partitions", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.ReleasePartitions(ctx, collName, partitionNames, opts...)
@@ -220,7 +224,8 @@ func RenameCollection(ctx context.Context, c Server, collName, newName string) e
 	return Guard{}.RenameCollection(ctx, c, collName, newName)
 }
 
-// RenameCollection is the package's RenameCollection through the guard's breaker.
+// RenameCollection is the package's RenameCollection through the guard's
+// breaker.
 func (g Guard) RenameCollection(ctx context.Context, c Server, collName, newName string) error {
 	return do(ctx, g, target{name: "RenameCollection", label: "rename_collection", collection: collName, client: c}, func(ctx context.Context) error {
 		return c.RenameCollection(ctx, collName, newName)

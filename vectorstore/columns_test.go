@@ -83,7 +83,8 @@ var (
 	}
 )
 
-// columnCases are columns of one field, of as many rows as they have, and what is wrong with them, or "".
+// columnCases are columns of one field, of as many rows as they have, and what
+// is wrong with them, or "".
 var columnCases = []struct {
 	name  string
 	field *entity.Field
@@ -194,7 +195,8 @@ func (a *accepting) Insert(ctx context.Context, coll, partition string, columns 
 	return a.Upsert(ctx, coll, partition, columns...)
 }
 
-// Vectors of a wrong length were stored shifted, for every type but FLOAT_VECTOR.
+// Vectors of a wrong length were stored shifted, for every type but
+// FLOAT_VECTOR.
 func TestColumnsAreCheckedBeforeTheyAreSent(t *testing.T) {
 	for _, row := range columnCases {
 		t.Run(row.name, func(t *testing.T) {
@@ -310,7 +312,8 @@ func TestColumnsOfACallersOwnKindAreChecked(t *testing.T) {
 	}
 }
 
-// A key in a column of a caller's own kind could end its quotes and name other rows.
+// A key in a column of a caller's own kind could end its quotes and name other
+// rows.
 func TestKeysOfACallersOwnKindAreEscaped(t *testing.T) {
 	s, addr := serve(t)
 	sent := ""
@@ -324,8 +327,9 @@ func TestKeysOfACallersOwnKindAreEscaped(t *testing.T) {
 	assert.Equal(t, `id in ["a\"] or id != \""]`, sent)
 }
 
-// The SDK writes what has no field into the dynamic field by encoding/json, which makes base64 of bytes and nothing of
-// sparse vectors: other values than were given were stored.
+// The SDK writes what has no field into the dynamic field by encoding/json,
+// which makes base64 of bytes and nothing of sparse vectors: other values than
+// were given were stored.
 func TestColumnsThatTheDynamicFieldWouldGarbleAreNotSent(t *testing.T) {
 	s, addr := serve(t)
 	schema := entity.NewSchema().WithName("docs").WithDynamicFieldEnabled(true).
@@ -590,7 +594,8 @@ func TestHybridSearchThatTheSDKWouldPanicOverIsNotSent(t *testing.T) {
 	assert.Zero(t, b.Snapshot().Failures)
 }
 
-// A vector that fits no field that the client knows of may fit the collection's field of today: the alias has moved.
+// A vector that fits no field that the client knows of may fit the collection's
+// field of today: the alias has moved.
 func TestSchemaThatHasChangedRefusesNothing(t *testing.T) {
 	s, addr := serve(t)
 	s.collectionOf(field(entity.FieldTypeBinaryVector).WithDim(16))

@@ -38,14 +38,14 @@
 //
 // # Nothing is retried here
 //
-// One call is one attempt. (A write that a kept schema has had refused, of which
-// the server has taken nothing, goes out by the schema of today; see [NewClient].)
-// The SDK's two hidden retriers are off in clients made
-// by NewClient; a client made otherwise keeps them, and its breaker then sees
-// one call where the server sees many. The SDK waits by asking again and again in Flush,
-// CreateIndex, LoadCollection and LoadPartitions unless they are asynchronous;
-// such a wait ends at the first error, and after ten minutes if the context
-// has no deadline.
+// One call is one attempt. (A write that a kept schema has had refused, of
+// which the server has taken nothing, goes out by the schema of today; see
+// [NewClient].) The SDK's two hidden retriers are off in clients made by
+// NewClient; a client made otherwise keeps them, and its breaker then sees one
+// call where the server sees many. The SDK waits by asking again and again in
+// Flush, CreateIndex, LoadCollection and LoadPartitions unless they are
+// asynchronous; such a wait ends at the first error, and after ten minutes if
+// the context has no deadline.
 //
 // Each call makes an OpenTelemetry span of the database conventions, refused
 // calls included, if a tracer provider is set.

@@ -30,9 +30,9 @@ type Guard struct {
 	// is not told of a refused call, nor of one that panicked.
 	Settled func(resilience.Verdict)
 	// InFlight, where set, is entered by each call first, so that no more calls
-	// are in flight than its breaker still tolerates failures; a call waits there
-	// for its turn. Its breaker is then the guard's: with another one in Breaker
-	// each call returns an error that says so, and nothing is sent.
+	// are in flight than its breaker still tolerates failures; a call waits
+	// there for its turn. Its breaker is then the guard's: with another one in
+	// Breaker each call returns an error that says so, and nothing is sent.
 	InFlight *inflight.Limiter
 }
 

@@ -390,7 +390,8 @@ func TestIteratorThatDiesHalfWayIsAFailure(t *testing.T) {
 	assert.Zero(t, b.Snapshot().Successes)
 }
 
-// An error that wraps io.EOF is a broken connection; it was the end of the rows, and a success.
+// An error that wraps io.EOF is a broken connection; it was the end of the
+// rows, and a success.
 func TestErrorAroundEOFIsNotTheEndOfAnIteration(t *testing.T) {
 	s, addr := serve(t)
 	s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}})

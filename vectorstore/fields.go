@@ -169,8 +169,9 @@ func smallEnough(t schemapb.DataType, numbers []int32) (int, error) {
 	return 0, nil
 }
 
-// checkVectorField compares the dimensions of a column with the field's, and counts
-// its values: a caller's own kind of column may send others than it shows.
+// checkVectorField compares the dimensions of a column with the field's, and
+// counts its values: a caller's own kind of column may send others than it
+// shows.
 func checkVectorField(f *schemapb.FieldSchema, v *schemapb.VectorField, rows int) error {
 	dim, dense := param(f, entity.TypeParamDim)
 	n, err := vectorRows(f.GetDataType(), v)

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// inspector stands between the SDK and the connection. It knows the schemas that
-// the SDK has asked for, checks requests against them, gives each request a
-// deadline and reads the status of each reply.
+// inspector stands between the SDK and the connection. It knows the schemas
+// that the SDK has asked for, checks requests against them, gives each request
+// a deadline and reads the status of each reply.
 type inspector struct {
 	timeout time.Duration
 

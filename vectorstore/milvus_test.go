@@ -156,7 +156,8 @@ func TestMilvusAliasesAndNames(t *testing.T) {
 	require.NoError(t, m.g.RenameCollection(ctx, m.c, renamed, other))
 }
 
-// Searches were refused by the dimensions of the collection that the alias had stood for.
+// Searches were refused by the dimensions of the collection that the alias had
+// stood for.
 func TestMilvusAliasMovesToOtherDimensions(t *testing.T) {
 	m := newOnMilvus(t)
 	alias := m.name()
@@ -176,7 +177,8 @@ func TestMilvusAliasMovesToOtherDimensions(t *testing.T) {
 	require.NoError(t, m.g.DropAlias(t.Context(), m.c, alias))
 }
 
-// Writes were refused for ever by the dimensions of the collection that the alias had stood for: the SDK keeps them.
+// Writes were refused for ever by the dimensions of the collection that the
+// alias had stood for: the SDK keeps them.
 func TestMilvusWritesAfterTheAliasMoved(t *testing.T) {
 	m, alias := newOnMilvus(t), ""
 	of := func(dim int64) string {
@@ -201,7 +203,8 @@ func TestMilvusWritesAfterTheAliasMoved(t *testing.T) {
 	assert.Equal(t, codes.NotFound, status.Code(write(4)[0]), "nobody can say whether it fits")
 }
 
-// Likewise for a collection that another client has dropped and made anew, also with what had no field before, or has none now.
+// Likewise for a collection that another client has dropped and made anew, also
+// with what had no field before, or has none now.
 func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
 	m := newOnMilvus(t)
 	vector := entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector)
@@ -389,8 +392,9 @@ func TestMilvusHalfFloatsAreNotShifted(t *testing.T) {
 	m.refused(coll, "not finite", entity.NewColumnFloat16Vector("v", 2, [][]byte{half(0, halfNaN)}))
 	rows := [][]byte{half(0x3c00, 0), half(0, halfMax), half(0x8000, 1)}
 	assert.Equal(t, rows, m.kept(coll, "v", entity.NewColumnFloat16Vector("v", 2, rows)).(*entity.ColumnFloat16Vector).Data())
-	// A search is answered. What it finds is not looked at: this version often finds
-	// another row, or none, by vectors of FLOAT16, with the bare SDK as well.
+	// A search is answered. What it finds is not looked at: this version often
+	// finds another row, or none, by vectors of FLOAT16, with the bare SDK as
+	// well.
 	_, err := m.g.Search(t.Context(), m.c, coll, nil, "", []string{"id"}, []entity.Vector{entity.Float16Vector(half(0x3c00, 0))}, "v", entity.L2, 1, nil, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 	require.NoError(t, err)
 }
@@ -425,7 +429,8 @@ func TestMilvusArrays(t *testing.T) {
 	}
 }
 
-// JSON whose text is not UTF-8 was stored, and every filter on the field failed from then on.
+// JSON whose text is not UTF-8 was stored, and every filter on the field failed
+// from then on.
 func TestMilvusJSON(t *testing.T) {
 	m := newOnMilvus(t)
 	vector := entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(2)
@@ -434,7 +439,8 @@ func TestMilvusJSON(t *testing.T) {
 	m.refused(coll, "not valid JSON", one, entity.NewColumnJSONBytes("x", bytes("{\"a\":\"\xff\"}")))
 	text := bytes(`{"a":"\ud800","b":123456789012345678901234567890}`)
 	assert.Equal(t, text, m.kept(coll, "x", one, entity.NewColumnJSONBytes("x", text)).(*entity.ColumnJSONBytes).Data())
-	// What newer servers take is the server's to refuse, and the caller's mistake.
+	// What newer servers take is the server's to refuse, and the caller's
+	// mistake.
 	for _, text := range []string{`[1]`, `"a"`, `{"a":1e400}`, `{"a":"` + strings.Repeat("x", 65_536) + `"}`} {
 		_, err := m.g.Insert(t.Context(), m.c, coll, "", entity.NewColumnInt64("id", []int64{2}), one, entity.NewColumnJSONBytes("x", bytes(text)))
 		require.Error(t, err)

@@ -40,8 +40,8 @@ func (m milvus) Upsert(ctx context.Context, coll, partition string, columns ...e
 // sentKey finds, in a context, what says whether its write has left.
 type sentKey struct{}
 
-// write runs a write, and once more where the schema may have been at fault: the
-// SDK checks and arranges columns by the one that it has kept, and only its
+// write runs a write, and once more where the schema may have been at fault:
+// the SDK checks and arranges columns by the one that it has kept, and only its
 // DescribeCollection gives it another. What the server may have taken is not
 // sent again.
 func (m milvus) write(ctx context.Context, coll string, write func(context.Context) (entity.Column, error)) (entity.Column, error) {

@@ -69,8 +69,9 @@ func TestWritesAreNotRefusedByASchemaThatHasChanged(t *testing.T) {
 	assert.EqualValues(t, 2, b.Snapshot().Failures)
 }
 
-// What has no field by the schema of before goes into the dynamic field, which the server refuses: it may have a field by
-// now. Nothing else that the server refuses is sent again.
+// What has no field by the schema of before goes into the dynamic field, which
+// the server refuses: it may have a field by now. Nothing else that the server
+// refuses is sent again.
 func TestWriteThatTheServerRefusesIsArrangedAnewOnlyIfTheSchemaHasChanged(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
@@ -95,7 +96,8 @@ func TestWriteThatTheServerRefusesIsArrangedAnewOnlyIfTheSchemaHasChanged(t *tes
 	assert.Equal(t, 5, s.count("Upsert"))
 }
 
-// A row that the server has taken is not sent again because the SDK cannot read the answer.
+// A row that the server has taken is not sent again because the SDK cannot read
+// the answer.
 func TestWriteThatHasLeftIsNotSentAgain(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})

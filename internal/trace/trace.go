@@ -9,8 +9,8 @@
 // Spans go to the global tracer provider; without one nothing is recorded.
 // Beside what the door gives, a span has penstock.breaker.name,
 // penstock.breaker.state (what the call met: closed, half_open, open),
-// penstock.outcome (success, failure, ignored, throttled, denied, rejected) and,
-// on an error, error.type.
+// penstock.outcome (success, failure, ignored, throttled, denied, rejected)
+// and, on an error, error.type.
 package trace
 
 import (

@@ -1,6 +1,6 @@
 // Package doortest has what the tests of all doors need: outages that are seen
-// through from the first failure to the last, the verdicts that a guard is told,
-// and the check that a guide names real tests.
+// through from the first failure to the last, the verdicts that a guard is
+// told, and the check that a guide names real tests.
 package doortest
 
 import (
@@ -26,8 +26,8 @@ func LeakFree(t testing.TB) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
 		goleak.VerifyNone(t, before,
-			// toxiproxy's own: a toxic that holds a chunk, or ended a stream whose
-			// source continues to fill it
+			// toxiproxy's own: a toxic that holds a chunk, or ended a stream
+			// whose source continues to fill it
 			goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 			goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
 			goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"))
