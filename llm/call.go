@@ -45,7 +45,10 @@ func operation(w *wait, span *trace.Span) door.Op {
 // call is the way of every operation that ends when it returns. fn returns the
 // headers of the answer beside it, which may be nil; describe, which may be nil
 // too, gives the span what a good answer says.
-func call[T any](ctx context.Context, g Guard, name string, span *trace.Span, fn func(context.Context) (T, http.Header, error), describe func(T) []attribute.KeyValue) (T, error) {
+func call[T any](
+	ctx context.Context, g Guard, name string, span *trace.Span, fn func(context.Context) (T, http.Header, error),
+	describe func(T) []attribute.KeyValue,
+) (T, error) {
 	w := &wait{operation: name}
 	return door.Call(ctx, g.through(), operation(w, span), func(ctx context.Context) (T, error) {
 		v, headers, err := fn(withWait(ctx, w))

@@ -55,7 +55,8 @@ func (w *wait) verdict(callerCtx context.Context, err error) resilience.Verdict 
 // wrongRequests are the SDK's refusals to send.
 var wrongRequests = []error{
 	openai.ErrChatCompletionInvalidModel, openai.ErrChatCompletionStreamNotSupported, openai.ErrContentFieldsMisused,
-	openai.ErrReasoningEffortUnsupported, openai.ErrReasoningToolsRequireResponses, openai.ErrReasoningSamplingUnsupported,
+	openai.ErrReasoningEffortUnsupported, openai.ErrReasoningToolsRequireResponses,
+	openai.ErrReasoningSamplingUnsupported,
 	openai.ErrReasoningModelMaxTokensDeprecated, openai.ErrReasoningModelLimitationsLogprobs,
 	openai.ErrReasoningModelLimitationsOther,
 }
@@ -95,7 +96,8 @@ func answerOf(err error) (answer, bool) {
 	case isRequest:
 		return answer{status: request.HTTPStatusCode}, true
 	case isAPI:
-		return answer{status: api.HTTPStatusCode, words: []string{code(api.Code), strings.ToLower(api.Type)}}.guessed(), true
+		words := []string{code(api.Code), strings.ToLower(api.Type)}
+		return answer{status: api.HTTPStatusCode, words: words}.guessed(), true
 	}
 	return answer{}, false
 }
@@ -112,9 +114,11 @@ var meanings = []struct {
 	status int
 	words  []string
 }{
-	{http.StatusTooManyRequests, append([]string{"rate_limit_exceeded", "rate_limit_error", "tokens", "requests"}, quota...)},
+	{http.StatusTooManyRequests, append(quota, "rate_limit_exceeded", "rate_limit_error", "tokens", "requests")},
 	{http.StatusUnauthorized, []string{"invalid_api_key", "authentication_error", "permission_error"}},
-	{http.StatusBadRequest, []string{"invalid_request_error", "context_length_exceeded", "content_filter", "not_found_error", "request_too_large"}},
+	{http.StatusBadRequest, []string{
+		"invalid_request_error", "context_length_exceeded", "content_filter", "not_found_error", "request_too_large",
+	}},
 }
 
 // guessed gives an error event its status; what it does not know is the
@@ -136,7 +140,7 @@ func (a answer) guessed() answer {
 	return a
 }
 
-// quota are the codes of a 429 that no waiting mends.
+// quota are the codes of a 429 that no waiting cures.
 var quota = []string{
 	"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "access_terminated",
 	"credit_balance_too_low", "payment_required", "billing_error",
@@ -176,7 +180,8 @@ func (a answer) outcome() resilience.Outcome {
 		return resilience.Denied
 	case a.status == http.StatusTooManyRequests:
 		return resilience.Throttled
-	case a.status == http.StatusRequestTimeout, a.status < http.StatusBadRequest, a.status >= http.StatusInternalServerError:
+	case a.status == http.StatusRequestTimeout,
+		a.status < http.StatusBadRequest, a.status >= http.StatusInternalServerError:
 		return resilience.Failure
 	}
 	return resilience.Ignored

@@ -286,7 +286,9 @@ func TestRefusalOfAnInnerBreakerIsIgnored(t *testing.T) {
 // guarded is a client behind a breaker of its own.
 type guarded struct{ guard llm.Guard }
 
-func (g guarded) CreateChatCompletion(ctx context.Context, r openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+func (g guarded) CreateChatCompletion(
+	ctx context.Context, r openai.ChatCompletionRequest,
+) (openai.ChatCompletionResponse, error) {
 	return g.guard.CreateChatCompletion(ctx, panicky, r)
 }
 

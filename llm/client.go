@@ -126,11 +126,14 @@ func checkBaseURL(base string) error {
 	u, err := url.Parse(base)
 	switch {
 	case err != nil:
-		return errors.New("llm: the base URL cannot be read; it looks like https://host/v1") // without the text: it may hold a secret
+		// without the text: it may hold a secret
+		return errors.New("llm: the base URL cannot be read; it looks like https://host/v1")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return fmt.Errorf("llm: base URL %q: need http or https and a host, such as http://localhost:8080/v1", u.Redacted())
+		return fmt.Errorf("llm: base URL %q: need http or https and a host, such as http://localhost:8080/v1",
+			u.Redacted())
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		return fmt.Errorf("llm: base URL %q: user, query and fragment have no place in it; the key goes into APIKey", u.Redacted())
+		return fmt.Errorf("llm: base URL %q: user, query and fragment have no place in it; the key goes into APIKey",
+			u.Redacted())
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func (e *ContractError) Error() string {
 	if e.cause != nil {
 		return fmt.Sprintf("llm: %s: the server gave its answer up: %s", e.Operation, e.Problem)
 	}
-	return fmt.Sprintf("llm: %s: not an OpenAI answer: %s; check the base URL and the server's log", e.Operation, e.Problem)
+	return fmt.Sprintf("llm: %s: not an OpenAI answer: %s; check the base URL and the server's log",
+		e.Operation, e.Problem)
 }
 
 func broken(operation, format string, args ...any) error {
@@ -147,7 +148,8 @@ func checkVector(i int, v []float32, length int) error {
 // would decode as an answer.
 func redirected(r *http.Response) error {
 	if to := r.Header.Get("Location"); to != "" {
-		return broken("request", "status %d, moved to %q, which is not followed: set it as the base URL", r.StatusCode, to)
+		return broken("request", "status %d, moved to %q, which is not followed: set it as the base URL",
+			r.StatusCode, to)
 	}
 	return broken("request", "status %d without a Location", r.StatusCode)
 }

@@ -113,7 +113,9 @@ func (e *events) data(value []byte) {
 
 // cutOff is true of a last line without an end, whether or not the body knows
 // that there should have been one.
-func (e *events) cutOff() bool { return e.err == io.EOF || e.err == io.ErrUnexpectedEOF } //nolint:errorlint // the very values
+func (e *events) cutOff() bool {
+	return e.err == io.EOF || e.err == io.ErrUnexpectedEOF //nolint:errorlint // the very values
+}
 
 // dispatch is the end of an event. One that is named error is a failure without
 // any data too, although the standard passes over it.

@@ -24,9 +24,9 @@ type Provider struct {
 	Model string
 }
 
-// Fallback asks providers in order until one answers. There is none for
-// embeddings: vectors of two models do not belong in one collection, and one
-// model on two servers is one server behind a load balancer.
+// Fallback asks providers in order until one answers. Embeddings have no
+// fallback: vectors of two models do not belong in one collection, and one model
+// on two servers is one server behind a load balancer.
 type Fallback []Provider
 
 // Answer is a chat completion and where it comes from.
@@ -51,9 +51,9 @@ func (e *ProviderError) Error() string { return fmt.Sprintf("llm: provider %q: %
 func (e *ProviderError) Unwrap() error { return e.Err }
 
 // CreateChatCompletion asks each provider whose breaker lets it, until one
-// answers. It goes on to the next after a refusal of the breaker, a failure and
+// answers. It proceeds to the next after a refusal of the breaker, a failure and
 // a throttled call. It stops with a *[ProviderError] after anything that the
-// next provider would not mend or should not hide: the caller's cancellation, a
+// next provider would not cure or should not hide: the caller's cancellation, a
 // request that is wrong, a credential or quota that is refused. If all fail,
 // the error joins a *[ProviderError] for each.
 func (f Fallback) CreateChatCompletion(ctx context.Context, request openai.ChatCompletionRequest) (Answer, error) {

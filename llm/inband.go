@@ -25,7 +25,8 @@ import (
 // Gemini the last. Whatever else is said is an end, such as length and
 // content_filter.
 var failed = []string{
-	"network_error", "insufficient_system_resource", "server_error", "internal_error", "timeout", "failed", "cancelled", "canceled",
+	"network_error", "insufficient_system_resource", "server_error", "internal_error",
+	"timeout", "failed", "cancelled", "canceled",
 	"malformed_function_call",
 }
 
@@ -167,7 +168,8 @@ func success(v any) bool {
 	case string:
 		v = strings.ToLower(strings.Trim(v, " .!"))
 		n, err := strconv.Atoi(v)
-		return slices.Contains([]string{"ok", "success", "succeeded", "successful"}, v) || err == nil && (n == 0 || success(float64(n)))
+		return slices.Contains([]string{"ok", "success", "succeeded", "successful"}, v) ||
+			err == nil && (n == 0 || success(float64(n)))
 	}
 	return false
 }

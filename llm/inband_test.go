@@ -67,7 +67,7 @@ var failures = []struct {
 	{"error before choices", func(c int) string {
 		return fmt.Sprintf(`data: {"error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":"error"}]}`+"\n\n", gone, c)
 	}, false},
-	{"error before choices that go on", func(c int) string {
+	{"error before choices that continue", func(c int) string {
 		return fmt.Sprintf(`data: {"error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":null}]}`+"\n\n", gone, c)
 	}, false},
 	{"error beside no choices", func(int) string { return `data: {"id":"1","choices":[],"error":` + gone + "}\n\n" }, false},
@@ -373,7 +373,7 @@ func TestErrorNullBesideAnAnswerIsASuccess(t *testing.T) {
 	}
 }
 
-// Some servers send an error with every answer, which says that there was none.
+// Some servers send an error with every answer, which says that nothing failed.
 func TestErrorThatSaysSuccessIsNone(t *testing.T) {
 	for said, ok := range map[string]bool{
 		`{"code":0,"message":"success"}`:                      true,

@@ -61,18 +61,24 @@ type Guard struct {
 }
 
 // CreateChatCompletion is client.CreateChatCompletion through [resilience.LLM].
-func CreateChatCompletion(ctx context.Context, client ChatClient, request openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+func CreateChatCompletion(
+	ctx context.Context, client ChatClient, request openai.ChatCompletionRequest,
+) (openai.ChatCompletionResponse, error) {
 	return Guard{}.CreateChatCompletion(ctx, client, request)
 }
 
 // CreateChatCompletionStream is client.CreateChatCompletionStream through
 // [resilience.LLM]. The stream must be read to its end or closed.
-func CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
+func CreateChatCompletionStream(
+	ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest,
+) (*ChatCompletionStream, error) {
 	return Guard{}.CreateChatCompletionStream(ctx, client, request)
 }
 
 // CreateEmbeddings is client.CreateEmbeddings through [resilience.LLM].
-func CreateEmbeddings(ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
+func CreateEmbeddings(
+	ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter,
+) (openai.EmbeddingResponse, error) {
 	return Guard{}.CreateEmbeddings(ctx, client, request)
 }
 
@@ -86,13 +92,16 @@ func ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, err
 // status 200, is a *[ContractError], and so is one with an error beside its
 // choices or in one of them. A refused call returns *[resilience.OpenError] or
 // *[resilience.DeniedError].
-func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, request openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
-	return call(ctx, g, opChat, chatSpan(&request), func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {
+func (g Guard) CreateChatCompletion(
+	ctx context.Context, client ChatClient, request openai.ChatCompletionRequest,
+) (openai.ChatCompletionResponse, error) {
+	ask := func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {
 		if r, err = client.CreateChatCompletion(ctx, request); err == nil {
 			err = checkChat(&r)
 		}
 		return r, r.Header(), err
-	}, chatAnswer)
+	}
+	return call(ctx, g, opChat, chatSpan(&request), ask, chatAnswer)
 }
 
 // CreateEmbeddings returns what client.CreateEmbeddings returns, its error
@@ -105,14 +114,17 @@ func (g Guard) CreateChatCompletion(ctx context.Context, client ChatClient, requ
 //
 // Send strings and the float encoding: many servers refuse token lists and
 // base64.
-func (g Guard) CreateEmbeddings(ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter) (openai.EmbeddingResponse, error) {
+func (g Guard) CreateEmbeddings(
+	ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter,
+) (openai.EmbeddingResponse, error) {
 	converted := request.Convert()
-	return call(ctx, g, opEmbeddings, embeddingsSpan(&converted), func(ctx context.Context) (r openai.EmbeddingResponse, h http.Header, err error) {
+	ask := func(ctx context.Context) (r openai.EmbeddingResponse, h http.Header, err error) {
 		if r, err = client.CreateEmbeddings(ctx, request); err == nil {
 			err = checkEmbeddings(&converted, &r)
 		}
 		return r, r.Header(), err
-	}, embeddingsAnswer)
+	}
+	return call(ctx, g, opEmbeddings, embeddingsSpan(&converted), ask, embeddingsAnswer)
 }
 
 // ListModels returns what client.ListModels returns, its error unwrapped. An

@@ -17,11 +17,15 @@ import (
 // failing is a client whose calls fail with err.
 type failing struct{ err error }
 
-func (f failing) CreateChatCompletion(context.Context, openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+func (f failing) CreateChatCompletion(
+	context.Context, openai.ChatCompletionRequest,
+) (openai.ChatCompletionResponse, error) {
 	return openai.ChatCompletionResponse{}, f.err
 }
 
-func (f failing) CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error) {
+func (f failing) CreateChatCompletionStream(
+	context.Context, openai.ChatCompletionRequest,
+) (*openai.ChatCompletionStream, error) {
 	return nil, f.err
 }
 

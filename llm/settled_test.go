@@ -65,7 +65,9 @@ func TestSettledHearsNothingOfRefusals(t *testing.T) {
 
 type panicking struct{ llm.ChatClient }
 
-func (panicking) CreateChatCompletion(context.Context, openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+func (panicking) CreateChatCompletion(
+	context.Context, openai.ChatCompletionRequest,
+) (openai.ChatCompletionResponse, error) {
 	panic("client")
 }
 

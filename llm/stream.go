@@ -35,7 +35,9 @@ type ChatCompletionStream struct {
 // own; a refused call returns *[resilience.OpenError] or
 // *[resilience.DeniedError]. The stream must be read to its end or closed;
 // where ctx ends, the call's slot comes back even if nobody does.
-func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest) (*ChatCompletionStream, error) {
+func (g Guard) CreateChatCompletionStream(
+	ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest,
+) (*ChatCompletionStream, error) {
 	span, w := chatSpan(&request), &wait{operation: opChatStream}
 	return door.Open(ctx, g.through(), operation(w, span), func(h *door.Handle) (*ChatCompletionStream, error) {
 		ctx, cancel := context.WithCancel(withWait(h.Context(), w))
@@ -48,7 +50,9 @@ func (g Guard) CreateChatCompletionStream(ctx context.Context, client ChatStream
 			return nil, err
 		}
 		h.Keep()
-		return &ChatCompletionStream{inner: inner, call: h, span: span, ended: map[int]bool{}, several: request.N > 1}, nil
+		return &ChatCompletionStream{
+			inner: inner, call: h, span: span, ended: map[int]bool{}, several: request.N > 1,
+		}, nil
 	})
 }
 
@@ -62,7 +66,7 @@ func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, erro
 	return chunk, err
 }
 
-// RecvRaw is Recv for those who decode the chunk themselves.
+// RecvRaw is Recv for readers that decode the chunk themselves.
 func (s *ChatCompletionStream) RecvRaw() ([]byte, error) {
 	raw, _, err := s.next()
 	return raw, err
@@ -130,7 +134,8 @@ func failureIn(raw []byte, chunk *openai.ChatCompletionStreamResponse) error {
 
 func hasText(chunk *openai.ChatCompletionStreamResponse) bool {
 	for _, c := range chunk.Choices {
-		if d := &c.Delta; d.Content != "" || d.ReasoningContent != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || d.FunctionCall != nil {
+		d := &c.Delta
+		if d.Content+d.ReasoningContent+d.Refusal != "" || len(d.ToolCalls) > 0 || d.FunctionCall != nil {
 			return true
 		}
 	}

@@ -216,12 +216,16 @@ func TestRefusalRemembersTheErrorOfAStream(t *testing.T) {
 // leaving is a client that leaves by leave, or without a word.
 type leaving struct{ leave func() }
 
-func (c leaving) CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error) {
+func (c leaving) CreateChatCompletionStream(
+	context.Context, openai.ChatCompletionRequest,
+) (*openai.ChatCompletionStream, error) {
 	c.leave()
 	return nil, nil
 }
 
-func (c leaving) CreateChatCompletion(context.Context, openai.ChatCompletionRequest) (openai.ChatCompletionResponse, error) {
+func (c leaving) CreateChatCompletion(
+	context.Context, openai.ChatCompletionRequest,
+) (openai.ChatCompletionResponse, error) {
 	c.leave()
 	return openai.ChatCompletionResponse{}, nil
 }
@@ -238,7 +242,9 @@ func TestPanicGoesOnAndGivesTheSlotBack(t *testing.T) {
 // emptyStream opens streams that panic when they are read.
 type emptyStream struct{}
 
-func (emptyStream) CreateChatCompletionStream(context.Context, openai.ChatCompletionRequest) (*openai.ChatCompletionStream, error) {
+func (emptyStream) CreateChatCompletionStream(
+	context.Context, openai.ChatCompletionRequest,
+) (*openai.ChatCompletionStream, error) {
 	return &openai.ChatCompletionStream{}, nil
 }
 

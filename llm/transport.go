@@ -68,7 +68,8 @@ func seen(r *http.Request, status int, b io.ReadCloser) io.ReadCloser {
 	operation, key := operationOf(r.Context()), sentKey(r)
 	switch {
 	case status >= http.StatusBadRequest:
-		return &whole{ReadCloser: b, read: io.ReadAll, see: func(text []byte) ([]byte, error) { return mask(text, key), nil }}
+		masked := func(text []byte) ([]byte, error) { return mask(text, key), nil }
+		return &whole{ReadCloser: b, read: io.ReadAll, see: masked}
 	case operation == opChatStream:
 		return newEvents(b, key)
 	case operation != "":
@@ -170,7 +171,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 		n, err = b.inner.Read(p[:min(int64(len(p)), b.left)])
 	}
 	b.left -= int64(n)
-	if err != nil && err != io.EOF { //nolint:errorlint // only io.EOF itself is the end; a broken connection may wrap one
+	if err != nil && err != io.EOF { //nolint:errorlint // the very end; a broken connection may wrap one
 		err = because(b.ctx, err)
 	}
 	if err != nil { // the SDK does not close the body of a stream that was refused
@@ -180,7 +181,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// overflow tells an answer of just the allowed size from one that goes on.
+// overflow tells an answer of just the allowed size from a longer one.
 func (b *body) overflow() (int, error) {
 	n, err := b.inner.Read(make([]byte, 1))
 	if n > 0 {

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
@@ -38,7 +37,9 @@ const spoolMemory = 1 << 20
 //
 // For an idempotent create set IfNoneMatch to "*": an object that is there
 // already is a PreconditionFailed.
-func (g Guard) PutObject(ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (g Guard) PutObject(
+	ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	const op = "PutObject"
 	if err := checkMetadata(op, in.Metadata); err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (g Guard) PutObject(ctx context.Context, client Writer, in *s3.PutObjectInp
 		defer cleanup()
 		body = copied
 	}
-	return open(ctx, g, target{op, aws.ToString(in.Bucket), aws.ToString(in.Key)}, func(h *door.Handle) (*s3.PutObjectOutput, error) {
+	return open(ctx, g, about(op, in.Bucket, in.Key), func(h *door.Handle) (*s3.PutObjectOutput, error) {
 		body, cleanup, err := seekable(body)
 		if err != nil {
 			return nil, err
@@ -62,7 +63,10 @@ func (g Guard) PutObject(ctx context.Context, client Writer, in *s3.PutObjectInp
 	})
 }
 
-func putChecked(ctx context.Context, h *door.Handle, client Writer, in *s3.PutObjectInput, body io.Reader, optFns []func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func putChecked(
+	ctx context.Context, h *door.Handle, client Writer, in *s3.PutObjectInput, body io.Reader,
+	optFns []func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	copied := *in // the caller's input stays as it is
 	var sent *sentBody
 	if rs, ok := body.(io.ReadSeeker); ok {
@@ -79,21 +83,25 @@ func putChecked(ctx context.Context, h *door.Handle, client Writer, in *s3.PutOb
 	if err = sent.blame(err); err != nil {
 		return out, err
 	}
-	t := target{"PutObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+	t := about("PutObject", in.Bucket, in.Key)
 	if err := t.broken(noETag(out.ETag)); err != nil || sent == nil {
 		return out, err
 	}
-	if err := t.broken(sent.compare(t.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm)); err != nil {
+	differs := sent.compare(t.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm)
+	if err := t.broken(differs); err != nil {
 		return out, err
 	}
 	return out, written{t, out.ETag, sent.end - sent.base}.kept(ctx, client, s3.HeadObjectInput{
 		VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
-		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey, SSECustomerKeyMD5: in.SSECustomerKeyMD5,
+		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey,
+		SSECustomerKeyMD5: in.SSECustomerKeyMD5,
 	}, optFns)
 }
 
 // PutObject is [Guard.PutObject] through [resilience.S3].
-func PutObject(ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func PutObject(
+	ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	return Guard{}.PutObject(ctx, client, in, optFns...)
 }
 
@@ -163,7 +171,8 @@ func newSentBody(h *door.Handle, body io.ReadSeeker) (*sentBody, error) {
 // bytes, and of a body of 0 none.
 func (b *sentBody) announced(length *int64) error {
 	if n := b.end - b.base; length != nil && *length >= 0 && *length != n {
-		return &InputError{"PutObject", fmt.Sprintf("ContentLength is %d and the body has %d bytes; leave it out", *length, n)}
+		problem := fmt.Sprintf("ContentLength is %d and the body has %d bytes; leave it out", *length, n)
+		return &InputError{"PutObject", problem}
 	}
 	return nil
 }
@@ -227,17 +236,24 @@ func (b *sentBody) blame(err error) error {
 
 // compare holds the store's ETag against what was sent. An empty problem is a
 // match, or an ETag that is no MD5 by S3's own rules.
-func (b *sentBody) compare(bucket string, etag *string, sse types.ServerSideEncryption, customerKey *string) (problem string) {
+func (b *sentBody) compare(
+	bucket string, etag *string, sse types.ServerSideEncryption, customerKey *string,
+) (problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	want, ok := md5Of(etag)
-	if !ok || b.skew || customerKey != nil || sse != "" && sse != types.ServerSideEncryptionAes256 || strings.HasSuffix(bucket, "--x-s3") {
+	if !ok || b.skew || !plain(sse, customerKey) || strings.HasSuffix(bucket, "--x-s3") {
 		return ""
 	}
 	if got := hex.EncodeToString(b.sum.Sum(nil)); got != want {
 		return fmt.Sprintf("%d bytes with the MD5 %s were sent, the store has %s", b.at-b.base, got, want)
 	}
 	return ""
+}
+
+// plain reports whether an object's encryption leaves the ETag an MD5.
+func plain(sse types.ServerSideEncryption, customerKey *string) bool {
+	return customerKey == nil && (sse == "" || sse == types.ServerSideEncryptionAes256)
 }
 
 // md5Of is the MD5 in an ETag: 32 hex digits, no "-" and a number of parts.
@@ -252,8 +268,10 @@ func md5Of(etag *string) (string, bool) {
 // nothing. A body that ends before its ContentLength ends with a
 // *ContractError. Where the caller's context is cancelled the slot comes back
 // even if nobody closes the body.
-func (g Guard) GetObject(ctx context.Context, client Reader, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+func (g Guard) GetObject(
+	ctx context.Context, client Reader, in *s3.GetObjectInput, optFns ...func(*s3.Options),
+) (*s3.GetObjectOutput, error) {
+	t := about("GetObject", in.Bucket, in.Key)
 	return open(ctx, g, t, func(h *door.Handle) (*s3.GetObjectOutput, error) {
 		out, err := openObject(h.Context(), client, in, once(optFns))
 		if err == nil && out.Body != nil {
@@ -265,12 +283,14 @@ func (g Guard) GetObject(ctx context.Context, client Reader, in *s3.GetObjectInp
 }
 
 // openObject gets an object whose answer names its ETag.
-func openObject(ctx context.Context, client Reader, in *s3.GetObjectInput, optFns []func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func openObject(
+	ctx context.Context, client Reader, in *s3.GetObjectInput, optFns []func(*s3.Options),
+) (*s3.GetObjectOutput, error) {
 	out, err := client.GetObject(ctx, in, optFns...)
 	if err != nil {
 		return out, err
 	}
-	t := target{"GetObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+	t := about("GetObject", in.Bucket, in.Key)
 	if err = t.broken(noETag(out.ETag)); err != nil && out.Body != nil {
 		_ = out.Body.Close()
 	}
@@ -278,7 +298,9 @@ func openObject(ctx context.Context, client Reader, in *s3.GetObjectInput, optFn
 }
 
 // GetObject is [Guard.GetObject] through [resilience.S3].
-func GetObject(ctx context.Context, client Reader, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func GetObject(
+	ctx context.Context, client Reader, in *s3.GetObjectInput, optFns ...func(*s3.Options),
+) (*s3.GetObjectOutput, error) {
 	return Guard{}.GetObject(ctx, client, in, optFns...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/penstock-go/penstock/internal/door"
@@ -15,6 +16,11 @@ import (
 
 // target says what a call is about, in spans and in errors.
 type target struct{ op, bucket, key string }
+
+// about is the target of a call about a bucket, and perhaps a key.
+func about(op string, bucket, key *string) target {
+	return target{op, aws.ToString(bucket), aws.ToString(key)}
+}
 
 func (t target) attributes() []attribute.KeyValue {
 	attrs := []attribute.KeyValue{

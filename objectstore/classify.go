@@ -208,7 +208,7 @@ func header(err error, name string) string {
 const maxRetryAfter = 24 * time.Hour
 
 // retryAfter reads the header, in seconds or as an HTTP date, as a duration
-// from now, at most a day; 0 where there is none.
+// from now, at most a day; 0 without it.
 func retryAfter(err error) time.Duration {
 	text := header(err, "Retry-After")
 	if at, err := http.ParseTime(text); err == nil {

@@ -79,7 +79,8 @@ func (c Config) normal() (Config, error) {
 	}
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return c, &InputError{"NewClient", "the endpoint must be http://host:port or https://host:port, without credentials in it"}
+		const problem = "the endpoint must be http://host:port or https://host:port, without credentials in it"
+		return c, &InputError{"NewClient", problem}
 	}
 	return c, nil
 }
@@ -195,14 +196,15 @@ const maxAnswer = 8 << 20
 // CloseIdleConnections.
 type answers struct{ *http.Transport }
 
-// RoundTrip is the transport's, with a bound on an answer that is no object.
+// RoundTrip is the transport's, with a bound on every answer but an object.
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := a.Transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	op := awsmiddleware.GetOperationName(r.Context())
-	if object := op == "GetObject" || op == "SelectObjectContent"; !object || resp.StatusCode >= http.StatusMultipleChoices {
+	object := op == "GetObject" || op == "SelectObjectContent"
+	if !object || resp.StatusCode >= http.StatusMultipleChoices {
 		resp.Body = &boundedBody{resp.Body, op, maxAnswer}
 	}
 	return resp, nil
@@ -267,7 +269,9 @@ var bodied = map[string]bool{"GetObject": true, "PutObject": true, "UploadPart":
 // bound gives every other call a deadline.
 func (c Config) bound(stack *middleware.Stack) error {
 	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("PenstockCallTimeout",
-		func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+		func(
+			ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
+		) (middleware.InitializeOutput, middleware.Metadata, error) {
 			if !bodied[awsmiddleware.GetOperationName(ctx)] {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, c.CallTimeout)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/penstock-go/penstock/internal/door"
 )
@@ -44,7 +43,9 @@ type DownloadFileOutput struct {
 // A try that fails leaves what it got. The next one asks for the rest, if the
 // object is still the same, and starts over if it is not. Two downloads to one
 // path do not disturb each other. in.Range and in.PartNumber must be nil.
-func (g Guard) DownloadFile(ctx context.Context, client Reader, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
+func (g Guard) DownloadFile(
+	ctx context.Context, client Reader, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options),
+) (*DownloadFileOutput, error) {
 	if in.Range != nil || in.PartNumber != nil {
 		return nil, &InputError{"DownloadFile", "a file is downloaded whole: leave Range and PartNumber out"}
 	}
@@ -63,7 +64,9 @@ func (g Guard) DownloadFile(ctx context.Context, client Reader, in *s3.GetObject
 }
 
 // DownloadFile is [Guard.DownloadFile] through [resilience.S3].
-func DownloadFile(ctx context.Context, client Reader, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options)) (*DownloadFileOutput, error) {
+func DownloadFile(
+	ctx context.Context, client Reader, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options),
+) (*DownloadFileOutput, error) {
 	return Guard{}.DownloadFile(ctx, client, in, path, optFns...)
 }
 
@@ -85,11 +88,12 @@ var errChanged = errors.New("the object changed while it was downloaded")
 // changed reports whether a resumed download found another object.
 func (d *download) changed(err error) bool {
 	s := StatusCode(err)
-	return d.resumed > 0 && (errors.Is(err, errChanged) || s == http.StatusPreconditionFailed || s == http.StatusRequestedRangeNotSatisfiable)
+	return d.resumed > 0 && (errors.Is(err, errChanged) ||
+		s == http.StatusPreconditionFailed || s == http.StatusRequestedRangeNotSatisfiable)
 }
 
 func (d *download) run(ctx context.Context) (*DownloadFileOutput, error) {
-	t := target{"GetObject", aws.ToString(d.in.Bucket), aws.ToString(d.in.Key)}
+	t := about("GetObject", d.in.Bucket, d.in.Key)
 	return open(ctx, d.guard, t, func(h *door.Handle) (*DownloadFileOutput, error) {
 		in := *d.in
 		if d.resumed > 0 {
@@ -210,7 +214,7 @@ func mismatch(got *s3.GetObjectOutput, out *DownloadFileOutput, total int64, md5
 	if want := got.Metadata[hashKey]; len(want) == hex.EncodedLen(sha256.Size) && !strings.EqualFold(want, out.SHA256) {
 		return "its SHA-256 is " + out.SHA256 + ", its metadata says " + want
 	}
-	plain := got.SSECustomerAlgorithm == nil && (got.ServerSideEncryption == "" || got.ServerSideEncryption == types.ServerSideEncryptionAes256)
+	plain := plain(got.ServerSideEncryption, got.SSECustomerAlgorithm)
 	if want, ok := md5Of(got.ETag); ok && plain && want != md5sum {
 		return "its MD5 is " + md5sum + ", its ETag says " + want
 	}

@@ -138,7 +138,7 @@ func TestReadersThatEndOddly(t *testing.T) {
 					continue
 				}
 				require.ErrorIs(t, err, row.want, name)
-				assert.Zero(t, b.Snapshot().Failures, "%s: it is no fault of the store", name)
+				assert.Zero(t, b.Snapshot().Failures, "%s: the store is not at fault", name)
 			}
 		}
 	}
@@ -223,7 +223,9 @@ type watching struct {
 	body io.Reader
 }
 
-func (w *watching) PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (w *watching) PutObject(
+	ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	w.body = in.Body
 	return w.Writer.PutObject(ctx, in, optFns...)
 }
@@ -231,7 +233,9 @@ func (w *watching) PutObject(ctx context.Context, in *s3.PutObjectInput, optFns 
 // impatient answers well when it has seen some of a body.
 type impatient struct{ objectstore.Writer }
 
-func (impatient) PutObject(_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (impatient) PutObject(
+	_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	for {
 		if _, err := in.Body.Read(make([]byte, 1)); err != nil {
 			return &s3.PutObjectOutput{ETag: aws.String("e")}, nil

@@ -27,7 +27,7 @@ func (e *ContractError) Error() string {
 // nothing.
 type InputError struct {
 	Op      string
-	Problem string // what is wrong and how to mend it
+	Problem string // what is wrong and how to fix it
 }
 
 // Error names the operation and the problem.
@@ -39,7 +39,8 @@ type CredentialsError struct{ Err error }
 
 // Error names the places where credentials are looked for.
 func (e *CredentialsError) Error() string {
-	return fmt.Sprintf("objectstore: no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile: %v", e.Err)
+	const advice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+	return fmt.Sprintf("objectstore: no credentials for S3; %s: %v", advice, e.Err)
 }
 
 // Unwrap returns the SDK's error.
@@ -57,7 +58,8 @@ func (e *localError) Unwrap() error { return e.err }
 func checkMetadata(op string, metadata map[string]string) error {
 	for k, v := range metadata {
 		if k == "" || strings.ContainsFunc(k, notToken) || strings.ContainsFunc(v, notText) {
-			return &InputError{Op: op, Problem: fmt.Sprintf("the metadata %q is not printable ASCII; percent-encode it", k)}
+			problem := fmt.Sprintf("the metadata %q is not printable ASCII; percent-encode it", k)
+			return &InputError{Op: op, Problem: problem}
 		}
 	}
 	return nil
@@ -80,8 +82,8 @@ func errorType(err error) string {
 	return ""
 }
 
-// StatusCode is the HTTP status of the answer in err, or 0 where there was
-// none. The SDK wraps connection errors in a response without a status as well.
+// StatusCode is the HTTP status of the answer in err, or 0 without an
+// answer. The SDK wraps connection errors in a response without a status as well.
 func StatusCode(err error) int {
 	if e := (*awshttp.ResponseError)(nil); errors.As(err, &e) && e.Response != nil && e.Response.Response != nil {
 		return e.HTTPStatusCode()

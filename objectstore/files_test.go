@@ -67,7 +67,9 @@ type breaking struct {
 	ranges []string
 }
 
-func (b *breaking) GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func (b *breaking) GetObject(
+	ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options),
+) (*s3.GetObjectOutput, error) {
 	b.ranges = append(b.ranges, aws.ToString(in.Range))
 	out, err := b.Reader.GetObject(ctx, in, optFns...)
 	if err == nil && b.after >= 0 {
@@ -190,7 +192,9 @@ type lying struct {
 	change func(*s3.GetObjectOutput)
 }
 
-func (l lying) GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func (l lying) GetObject(
+	ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options),
+) (*s3.GetObjectOutput, error) {
 	out, err := l.Reader.GetObject(ctx, in, optFns...)
 	if err == nil {
 		l.change(out)
@@ -249,7 +253,7 @@ func TestLocalFaultsAreNotCounted(t *testing.T) {
 	_, err = g.UploadFile(t.Context(), store, &transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")}, "/no/such/file")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	_, err = g.UploadFile(t.Context(), store, &transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")}, t.TempDir())
-	require.Error(t, err, "a folder is no file")
+	require.Error(t, err, "a folder is not a file")
 	for _, in := range []*s3.GetObjectInput{{Range: aws.String("bytes=0-1")}, {PartNumber: aws.Int32(1)}} {
 		_, err = g.DownloadFile(t.Context(), store, in, "file")
 		var input *objectstore.InputError
@@ -273,7 +277,9 @@ type changing struct {
 	file string
 }
 
-func (c changing) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
+func (c changing) CreateMultipartUpload(
+	ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options),
+) (*s3.CreateMultipartUploadOutput, error) {
 	f, err := os.OpenFile(c.file, os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteAt([]byte("y"), 18<<20)

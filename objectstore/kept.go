@@ -39,7 +39,9 @@ type written struct {
 // and the write stands.
 func (w written) kept(ctx context.Context, client any, in s3.HeadObjectInput, optFns []func(*s3.Options)) error {
 	api, ok := client.(interface {
-		HeadObject(ctx context.Context, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
+		HeadObject(
+			ctx context.Context, in *s3.HeadObjectInput, optFns ...func(*s3.Options),
+		) (*s3.HeadObjectOutput, error)
 	})
 	if !ok || w.size == 0 || !mayBeFolder(w.key) {
 		return nil
@@ -54,7 +56,8 @@ func (w written) kept(ctx context.Context, client any, in s3.HeadObjectInput, op
 	case StatusCode(err) == http.StatusNotFound:
 		return w.broken("it was answered well and the object is not there, unless somebody else has deleted it since")
 	}
-	return fmt.Errorf("objectstore: %s %s/%s was answered well, and whether the bytes were kept is not known: %w", w.op, w.bucket, w.key, err)
+	return fmt.Errorf("objectstore: %s %s/%s was answered well, and whether the bytes were kept is not known: %w",
+		w.op, w.bucket, w.key, err)
 }
 
 // lacks is what is missing of the object. One that has bytes and another ETag

@@ -266,7 +266,9 @@ func TestQuestionIsForTheObjectThatWasWritten(t *testing.T) {
 // writeOnly is a client that has no HeadObject.
 type writeOnly struct{ objectstore.Writer }
 
-func (writeOnly) PutObject(_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (writeOnly) PutObject(
+	_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	_, err := io.Copy(io.Discard, in.Body)
 	return &s3.PutObjectOutput{ETag: aws.String("e")}, err
 }

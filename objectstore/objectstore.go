@@ -59,16 +59,24 @@ type Reader interface {
 	HeadBucket(ctx context.Context, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error)
 	HeadObject(ctx context.Context, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
 	GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error)
-	ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
+	ListObjectsV2(
+		ctx context.Context, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options),
+	) (*s3.ListObjectsV2Output, error)
 }
 
 // Writer changes what a store has. *s3.Client fits.
 type Writer interface {
-	CreateBucket(ctx context.Context, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error)
+	CreateBucket(
+		ctx context.Context, in *s3.CreateBucketInput, optFns ...func(*s3.Options),
+	) (*s3.CreateBucketOutput, error)
 	PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error)
 	CopyObject(ctx context.Context, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error)
-	DeleteObject(ctx context.Context, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
-	DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error)
+	DeleteObject(
+		ctx context.Context, in *s3.DeleteObjectInput, optFns ...func(*s3.Options),
+	) (*s3.DeleteObjectOutput, error)
+	DeleteObjects(
+		ctx context.Context, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options),
+	) (*s3.DeleteObjectsOutput, error)
 }
 
 // Guard is the door over a breaker of your own: one for each bucket owner,
@@ -140,7 +148,8 @@ func noETag(etag *string) string {
 }
 
 func noList(out *s3.ListObjectsV2Output) string {
-	if out.Name == nil && out.IsTruncated == nil && out.KeyCount == nil && len(out.Contents)+len(out.CommonPrefixes) == 0 {
+	if out.Name == nil && out.IsTruncated == nil && out.KeyCount == nil &&
+		len(out.Contents)+len(out.CommonPrefixes) == 0 {
 		return "the answer is not one of S3: it is no list"
 	}
 	return ""
@@ -157,7 +166,8 @@ func noCopy(out *s3.CopyObjectOutput) string {
 // not, although it was asked to.
 func noReport(in *s3.DeleteObjectsInput) func(*s3.DeleteObjectsOutput) string {
 	return func(out *s3.DeleteObjectsOutput) string {
-		if in.Delete == nil || aws.ToBool(in.Delete.Quiet) || len(in.Delete.Objects) == 0 || len(out.Deleted)+len(out.Errors) > 0 {
+		asked := in.Delete != nil && !aws.ToBool(in.Delete.Quiet) && len(in.Delete.Objects) > 0
+		if !asked || len(out.Deleted)+len(out.Errors) > 0 {
 			return ""
 		}
 		return "the answer is not one of S3: it tells of no key"
@@ -167,26 +177,35 @@ func noReport(in *s3.DeleteObjectsInput) func(*s3.DeleteObjectsOutput) string {
 // HeadObject is HeadObject of the S3 client. A missing key is *types.NotFound.
 // A 403 may mean a missing key too, where listing is not allowed, and counts
 // as nothing.
-func (g Guard) HeadObject(ctx context.Context, client Reader, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
-	return checked(ctx, g, target{"HeadObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.HeadObject, func(out *s3.HeadObjectOutput) string { return noETag(out.ETag) })
+func (g Guard) HeadObject(
+	ctx context.Context, client Reader, in *s3.HeadObjectInput, optFns ...func(*s3.Options),
+) (*s3.HeadObjectOutput, error) {
+	return checked(ctx, g, about("HeadObject", in.Bucket, in.Key), in, optFns, client.HeadObject,
+		func(out *s3.HeadObjectOutput) string { return noETag(out.ETag) })
 }
 
 // DeleteObject is DeleteObject of the S3 client.
-func (g Guard) DeleteObject(ctx context.Context, client Writer, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
-	return simple(ctx, g, target{"DeleteObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}, in, optFns, client.DeleteObject)
+func (g Guard) DeleteObject(
+	ctx context.Context, client Writer, in *s3.DeleteObjectInput, optFns ...func(*s3.Options),
+) (*s3.DeleteObjectOutput, error) {
+	return simple(ctx, g, about("DeleteObject", in.Bucket, in.Key), in, optFns, client.DeleteObject)
 }
 
 // DeleteObjects is DeleteObjects of the S3 client: up to 1,000 keys. Look at
 // the output's Errors: keys that could not be deleted are there, not in err.
-// With Quiet, an answer that is none of S3 cannot be told from success.
-func (g Guard) DeleteObjects(ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
-	return checked(ctx, g, target{op: "DeleteObjects", bucket: aws.ToString(in.Bucket)}, in, optFns, client.DeleteObjects, noReport(in))
+// With Quiet, an answer of another server cannot be told from success.
+func (g Guard) DeleteObjects(
+	ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options),
+) (*s3.DeleteObjectsOutput, error) {
+	return checked(ctx, g, about("DeleteObjects", in.Bucket, nil), in, optFns, client.DeleteObjects, noReport(in))
 }
 
 // ListObjectsV2 is ListObjectsV2 of the S3 client: one page of up to 1,000
 // keys.
-func (g Guard) ListObjectsV2(ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
-	return checked(ctx, g, target{op: "ListObjectsV2", bucket: aws.ToString(in.Bucket)}, in, optFns, client.ListObjectsV2, noList)
+func (g Guard) ListObjectsV2(
+	ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options),
+) (*s3.ListObjectsV2Output, error) {
+	return checked(ctx, g, about("ListObjectsV2", in.Bucket, nil), in, optFns, client.ListObjectsV2, noList)
 }
 
 // CopyObject is CopyObject of the S3 client. CopySource is "bucket/key",
@@ -194,17 +213,21 @@ func (g Guard) ListObjectsV2(ctx context.Context, client Reader, in *s3.ListObje
 // an error of it and it counts by its code. A key that ends in a slash is
 // looked at as by PutObject: an object that has lost its bytes is a
 // *ContractError.
-func (g Guard) CopyObject(ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+func (g Guard) CopyObject(
+	ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options),
+) (*s3.CopyObjectOutput, error) {
 	if err := checkMetadata("CopyObject", in.Metadata); err != nil {
 		return nil, err
 	}
-	t := target{"CopyObject", aws.ToString(in.Bucket), aws.ToString(in.Key)}
+	t := about("CopyObject", in.Bucket, in.Key)
 	return call(ctx, g, t, func(ctx context.Context) (*s3.CopyObjectOutput, error) {
 		return copyChecked(ctx, client, t, in, once(optFns))
 	})
 }
 
-func copyChecked(ctx context.Context, client Writer, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+func copyChecked(
+	ctx context.Context, client Writer, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options),
+) (*s3.CopyObjectOutput, error) {
 	out, err := client.CopyObject(ctx, in, optFns...)
 	if err == nil {
 		err = t.broken(noCopy(out))
@@ -214,52 +237,71 @@ func copyChecked(ctx context.Context, client Writer, t target, in *s3.CopyObject
 	}
 	return out, written{t, out.CopyObjectResult.ETag, -1}.kept(ctx, client, s3.HeadObjectInput{
 		VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
-		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey, SSECustomerKeyMD5: in.SSECustomerKeyMD5,
+		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey,
+		SSECustomerKeyMD5: in.SSECustomerKeyMD5,
 	}, optFns)
 }
 
 // HeadBucket is HeadBucket of the S3 client. Ask it before the first put: some
 // stores create a missing bucket on a put.
-func (g Guard) HeadBucket(ctx context.Context, client Reader, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
-	return simple(ctx, g, target{op: "HeadBucket", bucket: aws.ToString(in.Bucket)}, in, optFns, client.HeadBucket)
+func (g Guard) HeadBucket(
+	ctx context.Context, client Reader, in *s3.HeadBucketInput, optFns ...func(*s3.Options),
+) (*s3.HeadBucketOutput, error) {
+	return simple(ctx, g, about("HeadBucket", in.Bucket, nil), in, optFns, client.HeadBucket)
 }
 
 // CreateBucket is CreateBucket of the S3 client.
-func (g Guard) CreateBucket(ctx context.Context, client Writer, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
-	return simple(ctx, g, target{op: "CreateBucket", bucket: aws.ToString(in.Bucket)}, in, optFns, client.CreateBucket)
+func (g Guard) CreateBucket(
+	ctx context.Context, client Writer, in *s3.CreateBucketInput, optFns ...func(*s3.Options),
+) (*s3.CreateBucketOutput, error) {
+	return simple(ctx, g, about("CreateBucket", in.Bucket, nil), in, optFns, client.CreateBucket)
 }
 
 // HeadObject is [Guard.HeadObject] through [resilience.S3].
-func HeadObject(ctx context.Context, client Reader, in *s3.HeadObjectInput, optFns ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+func HeadObject(
+	ctx context.Context, client Reader, in *s3.HeadObjectInput, optFns ...func(*s3.Options),
+) (*s3.HeadObjectOutput, error) {
 	return Guard{}.HeadObject(ctx, client, in, optFns...)
 }
 
 // DeleteObject is [Guard.DeleteObject] through [resilience.S3].
-func DeleteObject(ctx context.Context, client Writer, in *s3.DeleteObjectInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
+func DeleteObject(
+	ctx context.Context, client Writer, in *s3.DeleteObjectInput, optFns ...func(*s3.Options),
+) (*s3.DeleteObjectOutput, error) {
 	return Guard{}.DeleteObject(ctx, client, in, optFns...)
 }
 
 // DeleteObjects is [Guard.DeleteObjects] through [resilience.S3].
-func DeleteObjects(ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error) {
+func DeleteObjects(
+	ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options),
+) (*s3.DeleteObjectsOutput, error) {
 	return Guard{}.DeleteObjects(ctx, client, in, optFns...)
 }
 
 // ListObjectsV2 is [Guard.ListObjectsV2] through [resilience.S3].
-func ListObjectsV2(ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+func ListObjectsV2(
+	ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options),
+) (*s3.ListObjectsV2Output, error) {
 	return Guard{}.ListObjectsV2(ctx, client, in, optFns...)
 }
 
 // CopyObject is [Guard.CopyObject] through [resilience.S3].
-func CopyObject(ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options)) (*s3.CopyObjectOutput, error) {
+func CopyObject(
+	ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options),
+) (*s3.CopyObjectOutput, error) {
 	return Guard{}.CopyObject(ctx, client, in, optFns...)
 }
 
 // HeadBucket is [Guard.HeadBucket] through [resilience.S3].
-func HeadBucket(ctx context.Context, client Reader, in *s3.HeadBucketInput, optFns ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
+func HeadBucket(
+	ctx context.Context, client Reader, in *s3.HeadBucketInput, optFns ...func(*s3.Options),
+) (*s3.HeadBucketOutput, error) {
 	return Guard{}.HeadBucket(ctx, client, in, optFns...)
 }
 
 // CreateBucket is [Guard.CreateBucket] through [resilience.S3].
-func CreateBucket(ctx context.Context, client Writer, in *s3.CreateBucketInput, optFns ...func(*s3.Options)) (*s3.CreateBucketOutput, error) {
+func CreateBucket(
+	ctx context.Context, client Writer, in *s3.CreateBucketInput, optFns ...func(*s3.Options),
+) (*s3.CreateBucketOutput, error) {
 	return Guard{}.CreateBucket(ctx, client, in, optFns...)
 }

@@ -17,16 +17,17 @@ import (
 )
 
 // A partial download is called ".penstock-<what>-<etag>.part": a hash of the
-// file's name and the object's, and the object's ETag in hex. Whoever writes
-// it holds a lock on it. One that cannot be shared or resumed has a random
-// word for its ETag.
+// file's name and the object's, and the object's ETag in hex. Its writer
+// holds a lock on it. One that cannot be shared or resumed has a random word for
+// its ETag.
 const (
 	partialStart = ".penstock-"
 	partialEnd   = ".part"
 )
 
 func partialPrefix(in *s3.GetObjectInput, path string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", filepath.Base(path), aws.ToString(in.Bucket), aws.ToString(in.Key), aws.ToString(in.VersionId)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q",
+		filepath.Base(path), aws.ToString(in.Bucket), aws.ToString(in.Key), aws.ToString(in.VersionId)))
 	return partialStart + hex.EncodeToString(sum[:8]) + "-"
 }
 

@@ -9,8 +9,12 @@ import (
 
 // presigner is the part of *s3.PresignClient that GeneratePresignedURL needs.
 type presigner interface {
-	PresignGetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error)
-	PresignPutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error)
+	PresignGetObject(
+		ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.PresignOptions),
+	) (*v4.PresignedHTTPRequest, error)
+	PresignPutObject(
+		ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.PresignOptions),
+	) (*v4.PresignedHTTPRequest, error)
 }
 
 // PresignInput is the request to sign: exactly one of the two.
@@ -24,7 +28,9 @@ type PresignInput struct {
 // is local: it takes no slot and counts as nothing. While the breaker is not
 // closed it is refused all the same, since the URL would lead to an upstream
 // that is unavailable.
-func (g Guard) GeneratePresignedURL(ctx context.Context, client presigner, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
+func (g Guard) GeneratePresignedURL(
+	ctx context.Context, client presigner, in PresignInput, optFns ...func(*s3.PresignOptions),
+) (*v4.PresignedHTTPRequest, error) {
 	if err := g.through().Breaker.Check(ctx); err != nil {
 		return nil, err
 	}
@@ -38,6 +44,8 @@ func (g Guard) GeneratePresignedURL(ctx context.Context, client presigner, in Pr
 }
 
 // GeneratePresignedURL is [Guard.GeneratePresignedURL] through [resilience.S3].
-func GeneratePresignedURL(ctx context.Context, client presigner, in PresignInput, optFns ...func(*s3.PresignOptions)) (*v4.PresignedHTTPRequest, error) {
+func GeneratePresignedURL(
+	ctx context.Context, client presigner, in PresignInput, optFns ...func(*s3.PresignOptions),
+) (*v4.PresignedHTTPRequest, error) {
 	return Guard{}.GeneratePresignedURL(ctx, client, in, optFns...)
 }

@@ -19,17 +19,23 @@ import (
 	"github.com/penstock-go/penstock/internal/door"
 )
 
-// abortTimeout bounds the clean-up of a failed multipart upload, which goes
-// on where the caller's context has ended.
+// abortTimeout bounds the clean-up of a failed multipart upload, which
+// continues where the caller's context has ended.
 const abortTimeout = 30 * time.Second
 
 // Uploader is a Writer that takes an object in parts as well. *s3.Client fits.
 type Uploader interface {
 	Writer
-	CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error)
+	CreateMultipartUpload(
+		ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options),
+	) (*s3.CreateMultipartUploadOutput, error)
 	UploadPart(ctx context.Context, in *s3.UploadPartInput, optFns ...func(*s3.Options)) (*s3.UploadPartOutput, error)
-	CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error)
-	AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error)
+	CompleteMultipartUpload(
+		ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns ...func(*s3.Options),
+	) (*s3.CompleteMultipartUploadOutput, error)
+	AbortMultipartUpload(
+		ctx context.Context, in *s3.AbortMultipartUploadInput, optFns ...func(*s3.Options),
+	) (*s3.AbortMultipartUploadOutput, error)
 }
 
 // UploadFile puts the file at path as one object: below 16 MiB in one request,
@@ -42,7 +48,10 @@ type Uploader interface {
 // Each part's MD5 is compared with the store's answer, and a key that ends in a
 // slash is looked at as by PutObject. A file that changes while it is read does
 // not become an object.
-func (g Guard) UploadFile(ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
+func (g Guard) UploadFile(
+	ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string,
+	optFns ...func(*transfermanager.Options),
+) (*transfermanager.UploadObjectOutput, error) {
 	const op = "UploadFile"
 	if in.Body != nil {
 		return nil, &InputError{op, "leave Body out, the file is the body"}
@@ -55,14 +64,19 @@ func (g Guard) UploadFile(ctx context.Context, client Uploader, in *transfermana
 		return nil, fmt.Errorf("objectstore: cannot upload: %w", err)
 	}
 	defer file.Close()
-	u := &upload{api: client, bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key), file: file, read: sha256.New()}
+	u := &upload{
+		api: client, bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key), file: file, read: sha256.New(),
+	}
 	return open(ctx, g, target{op, u.bucket, u.key}, func(h *door.Handle) (*transfermanager.UploadObjectOutput, error) {
 		return u.send(h, *in, optFns)
 	})
 }
 
 // UploadFile is [Guard.UploadFile] through [resilience.S3].
-func UploadFile(ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string, optFns ...func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
+func UploadFile(
+	ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string,
+	optFns ...func(*transfermanager.Options),
+) (*transfermanager.UploadObjectOutput, error) {
 	return Guard{}.UploadFile(ctx, client, in, path, optFns...)
 }
 
@@ -96,7 +110,9 @@ func (u *upload) hash() error {
 	return nil
 }
 
-func (u *upload) send(h *door.Handle, in transfermanager.UploadObjectInput, optFns []func(*transfermanager.Options)) (*transfermanager.UploadObjectOutput, error) {
+func (u *upload) send(
+	h *door.Handle, in transfermanager.UploadObjectInput, optFns []func(*transfermanager.Options),
+) (*transfermanager.UploadObjectOutput, error) {
 	u.h = h
 	if err := u.hash(); err != nil {
 		return nil, err
@@ -109,7 +125,8 @@ func (u *upload) send(h *door.Handle, in transfermanager.UploadObjectInput, optF
 	if in.Metadata[hashKey] == "" {
 		in.Metadata[hashKey] = u.sum
 	}
-	out, err := transfermanager.New(u, append([]func(*transfermanager.Options){u.options}, optFns...)...).UploadObject(h.Context(), &in)
+	manager := transfermanager.New(u, append([]func(*transfermanager.Options){u.options}, optFns...)...)
+	out, err := manager.UploadObject(h.Context(), &in)
 	if err == nil {
 		return out, nil
 	}
@@ -161,7 +178,9 @@ func (u *upload) note(err error) error {
 	return err
 }
 
-func (u *upload) PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (u *upload) PutObject(
+	ctx context.Context, in *s3.PutObjectInput, optFns ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
 	if err := u.unchanged(); err != nil {
 		return nil, u.note(err)
 	}
@@ -169,7 +188,9 @@ func (u *upload) PutObject(ctx context.Context, in *s3.PutObjectInput, optFns ..
 	return out, u.note(err)
 }
 
-func (u *upload) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
+func (u *upload) CreateMultipartUpload(
+	ctx context.Context, in *s3.CreateMultipartUploadInput, optFns ...func(*s3.Options),
+) (*s3.CreateMultipartUploadOutput, error) {
 	out, err := u.api.CreateMultipartUpload(ctx, in, once(optFns)...)
 	if err == nil && aws.ToString(out.UploadId) == "" { // the manager would panic
 		err = u.broken("CreateMultipartUpload", "the answer is not one of S3: it names no upload")
@@ -177,7 +198,9 @@ func (u *upload) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipa
 	return out, u.note(err)
 }
 
-func (u *upload) UploadPart(ctx context.Context, in *s3.UploadPartInput, optFns ...func(*s3.Options)) (*s3.UploadPartOutput, error) {
+func (u *upload) UploadPart(
+	ctx context.Context, in *s3.UploadPartInput, optFns ...func(*s3.Options),
+) (*s3.UploadPartOutput, error) {
 	rs, ok := in.Body.(io.ReadSeeker)
 	if !ok {
 		out, err := u.api.UploadPart(ctx, in, once(optFns)...)
@@ -194,14 +217,17 @@ func (u *upload) UploadPart(ctx context.Context, in *s3.UploadPartInput, optFns 
 	}
 	err = u.broken("UploadPart", noETag(out.ETag))
 	if err == nil {
-		err = u.broken("UploadPart", sent.compare(u.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm))
+		differs := sent.compare(u.bucket, out.ETag, out.ServerSideEncryption, out.SSECustomerAlgorithm)
+		err = u.broken("UploadPart", differs)
 	}
 	return out, u.note(err)
 }
 
 func (u *upload) broken(op, problem string) error { return target{op, u.bucket, u.key}.broken(problem) }
 
-func (u *upload) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error) {
+func (u *upload) CompleteMultipartUpload(
+	ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns ...func(*s3.Options),
+) (*s3.CompleteMultipartUploadOutput, error) {
 	if err := u.unchanged(); err != nil {
 		return nil, u.note(err)
 	}
@@ -210,14 +236,18 @@ func (u *upload) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMul
 		err = u.broken("CompleteMultipartUpload", noETag(out.ETag))
 	}
 	if err == nil {
-		err = written{target{"CompleteMultipartUpload", u.bucket, u.key}, out.ETag, u.size}.kept(ctx, u.api, s3.HeadObjectInput{
+		whole := written{target{"CompleteMultipartUpload", u.bucket, u.key}, out.ETag, u.size}
+		err = whole.kept(ctx, u.api, s3.HeadObjectInput{
 			VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
-			SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey, SSECustomerKeyMD5: in.SSECustomerKeyMD5,
+			SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey,
+			SSECustomerKeyMD5: in.SSECustomerKeyMD5,
 		}, once(optFns))
 	}
 	return out, u.note(err)
 }
 
-func (u *upload) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipartUploadInput, optFns ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error) {
+func (u *upload) AbortMultipartUpload(
+	ctx context.Context, in *s3.AbortMultipartUploadInput, optFns ...func(*s3.Options),
+) (*s3.AbortMultipartUploadOutput, error) {
 	return u.api.AbortMultipartUpload(ctx, in, once(optFns)...)
 }

@@ -77,11 +77,14 @@ var mistakes = []struct {
 	{regexp.MustCompile(`^field \S+ not exist`), codes.InvalidArgument},
 	{regexp.MustCompile(`^partition name .* not found`), codes.NotFound},
 	{regexp.MustCompile(`^topk \[.*\] is invalid`), codes.InvalidArgument},
-	{regexp.MustCompile(`^empty expression should be used with limit|with pagination is not allowed`), codes.InvalidArgument},
+	{regexp.MustCompile(`^empty expression should be used with limit`), codes.InvalidArgument},
+	{regexp.MustCompile(`with pagination is not allowed`), codes.InvalidArgument},
 	{regexp.MustCompile(`^Invalid (collection|partition|field) name`), codes.InvalidArgument},
 	{regexp.MustCompile(`^metric type not found or not supported`), codes.InvalidArgument},
-	{regexp.MustCompile(`^invalid dimension: |vector dimension mismatch|vector type must be the same`), codes.InvalidArgument},
-	{regexp.MustCompile(`^(IO failed: )?(json: cannot unmarshal|invalid character|unexpected end of JSON)|cannot set json key to`), codes.InvalidArgument},
+	{regexp.MustCompile(`^invalid dimension: |vector dimension mismatch`), codes.InvalidArgument},
+	{regexp.MustCompile(`vector type must be the same`), codes.InvalidArgument},
+	{regexp.MustCompile(`^(IO failed: )?(json: cannot unmarshal|invalid character)`), codes.InvalidArgument},
+	{regexp.MustCompile(`^(IO failed: )?unexpected end of JSON|cannot set json key to`), codes.InvalidArgument},
 	{regexp.MustCompile(`create duplicate collection with different parameters`), codes.AlreadyExists},
 	{regexp.MustCompile(`collection is loaded, please release it first`), codes.FailedPrecondition},
 }
@@ -123,7 +126,7 @@ var grpcCodes = map[codes.Code]resilience.Outcome{
 // Classify is what the breaker makes of an error of this package's calls. "No
 // such collection" and "there is one already" are answers, and prove that the
 // server works. The caller's cancellation, a wrong argument and a collection
-// that is not loaded leave the breaker as it is; a timeout, whoever set it, a
+// that is not loaded leave the breaker as it is; a timeout of any origin, a
 // broken connection, a server that is not ready or out of resources and an
 // answer that makes no sense are failures; queue, rate and quota limits are
 // throttles; a bad credential is a denial. An error that says nothing of itself

@@ -54,7 +54,7 @@ type Config struct {
 //
 // The SDK keeps the schemas that it has seen. Where it or the server refuses an
 // insert or an upsert by one that has changed meanwhile (an alias has moved, a
-// collection was made anew), the client asks for the schema of today and writes
+// collection was made again), the client asks for the schema of today and writes
 // once more, in the same call.
 //
 // The context bounds the making of the client only. Errors are an
@@ -88,7 +88,8 @@ func (cfg Config) sdk(in *inspector) (client.Config, error) {
 		return client.Config{}, err
 	}
 	out := client.Config{
-		Address: withPort(cfg.Address), Username: cfg.Username, Password: cfg.Password, APIKey: cfg.APIKey, DBName: cfg.Database,
+		Address: withPort(cfg.Address), DBName: cfg.Database,
+		Username: cfg.Username, Password: cfg.Password, APIKey: cfg.APIKey,
 		// The SDK's second retrier repeats on rate limits, 75 times by default.
 		RetryRateLimit: &client.RetryRateLimitOption{MaxRetry: 0},
 		// The handshake that the SDK would do here leaks its connection when it
@@ -123,7 +124,9 @@ func dialOptions(in *inspector) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{
+				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+			},
 			MinConnectTimeout: 3 * time.Second,
 		}),
 		grpc.WithDefaultCallOptions(

@@ -36,7 +36,8 @@ func checkColumns(columns []entity.Column) error {
 		}
 		names[col.Name()] = true
 		if col.Len() != columns[0].Len() {
-			return fmt.Errorf("column %q has %d rows, %q has %d", col.Name(), col.Len(), columns[0].Name(), columns[0].Len())
+			return fmt.Errorf("column %q has %d rows, %q has %d",
+				col.Name(), col.Len(), columns[0].Name(), columns[0].Len())
 		}
 		if err := checkColumn(col); err != nil {
 			return fmt.Errorf("column %q: %w", col.Name(), err)

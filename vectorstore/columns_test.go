@@ -191,7 +191,9 @@ func (a *accepting) Upsert(_ context.Context, _, _ string, columns ...entity.Col
 	return columns[0], nil
 }
 
-func (a *accepting) Insert(ctx context.Context, coll, partition string, columns ...entity.Column) (entity.Column, error) {
+func (a *accepting) Insert(
+	ctx context.Context, coll, partition string, columns ...entity.Column,
+) (entity.Column, error) {
 	return a.Upsert(ctx, coll, partition, columns...)
 }
 
@@ -459,11 +461,16 @@ func (answersNil) Upsert(context.Context, string, string, ...entity.Column) (ent
 	return (*entity.ColumnVarChar)(nil), nil
 }
 
-func (answersNil) Query(context.Context, string, []string, string, []string, ...client.SearchQueryOptionFunc) (client.ResultSet, error) {
+func (answersNil) Query(
+	context.Context, string, []string, string, []string, ...client.SearchQueryOptionFunc,
+) (client.ResultSet, error) {
 	return client.ResultSet{(*entity.ColumnVarChar)(nil)}, nil
 }
 
-func (answersNil) Search(context.Context, string, []string, string, []string, []entity.Vector, string, entity.MetricType, int, entity.SearchParam, ...client.SearchQueryOptionFunc) ([]client.SearchResult, error) {
+func (answersNil) Search(
+	context.Context, string, []string, string, []string, []entity.Vector, string, entity.MetricType, int,
+	entity.SearchParam, ...client.SearchQueryOptionFunc,
+) ([]client.SearchResult, error) {
 	return []client.SearchResult{{ResultCount: 1, Scores: []float32{1}, IDs: entity.NewColumnVarChar("id", []string{"a"}), Fields: client.ResultSet{nil}}}, nil
 }
 
@@ -525,12 +532,18 @@ var vectorCases = []struct {
 	{"none", field(entity.FieldTypeFloatVector).WithDim(2), nil, "no vectors", true},
 }
 
-func (a *accepting) Search(context.Context, string, []string, string, []string, []entity.Vector, string, entity.MetricType, int, entity.SearchParam, ...client.SearchQueryOptionFunc) ([]client.SearchResult, error) {
+func (a *accepting) Search(
+	context.Context, string, []string, string, []string, []entity.Vector, string, entity.MetricType, int,
+	entity.SearchParam, ...client.SearchQueryOptionFunc,
+) ([]client.SearchResult, error) {
 	a.calls.Add(1)
 	return nil, errors.New("answered")
 }
 
-func (a *accepting) HybridSearch(context.Context, string, []string, int, []string, client.Reranker, []*client.ANNSearchRequest, ...client.SearchQueryOptionFunc) ([]client.SearchResult, error) {
+func (a *accepting) HybridSearch(
+	context.Context, string, []string, int, []string, client.Reranker, []*client.ANNSearchRequest,
+	...client.SearchQueryOptionFunc,
+) ([]client.SearchResult, error) {
 	a.calls.Add(1)
 	return nil, errors.New("answered")
 }

@@ -92,7 +92,9 @@ var errNoClient = errors.New("no client")
 
 // call is the way of operations that end when fn returns. valid, if not nil,
 // checks the answer: what it finds wrong is a ContractError.
-func call[T any](ctx context.Context, g Guard, t target, valid func(T) error, fn func(context.Context) (T, error)) (T, error) {
+func call[T any](
+	ctx context.Context, g Guard, t target, valid func(T) error, fn func(context.Context) (T, error),
+) (T, error) {
 	return door.Call(ctx, g.through(), t.operation(), func(ctx context.Context) (T, error) {
 		v, err := fn(ctx)
 		if err == nil && valid != nil {

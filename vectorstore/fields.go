@@ -84,7 +84,8 @@ func checkExtra(col entity.Column) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("the dynamic field would keep its %s as base64; give it a field, or write the dynamic field as one column", kind)
+	return fmt.Errorf("the dynamic field would keep its %s as base64; give it a field, or write the dynamic field as one column",
+		kind)
 }
 
 func isTexts(v any) bool {

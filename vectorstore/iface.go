@@ -10,10 +10,18 @@ import (
 // Reader reads rows by key and by expression, and finds those whose vectors are
 // nearest.
 type Reader interface {
-	Get(ctx context.Context, collectionName string, ids entity.Column, opts ...client.GetOption) (client.ResultSet, error)
-	Query(ctx context.Context, collectionName string, partitionNames []string, expr string, outputFields []string, opts ...client.SearchQueryOptionFunc) (client.ResultSet, error)
-	Search(ctx context.Context, collName string, partitions []string, expr string, outputFields []string, vectors []entity.Vector,
-		vectorField string, metricType entity.MetricType, topK int, sp entity.SearchParam, opts ...client.SearchQueryOptionFunc) ([]client.SearchResult, error)
+	Get(
+		ctx context.Context, collectionName string, ids entity.Column, opts ...client.GetOption,
+	) (client.ResultSet, error)
+	Query(
+		ctx context.Context, collectionName string, partitionNames []string, expr string, outputFields []string,
+		opts ...client.SearchQueryOptionFunc,
+	) (client.ResultSet, error)
+	Search(
+		ctx context.Context, collName string, partitions []string, expr string, outputFields []string,
+		vectors []entity.Vector, vectorField string, metricType entity.MetricType, topK int,
+		sp entity.SearchParam, opts ...client.SearchQueryOptionFunc,
+	) ([]client.SearchResult, error)
 }
 
 // Writer adds, replaces and removes rows, and makes what was written durable.
@@ -30,11 +38,15 @@ type Writer interface {
 type Admin interface {
 	HasCollection(ctx context.Context, collName string) (bool, error)
 	ListCollections(ctx context.Context, opts ...client.ListCollectionOption) ([]*entity.Collection, error)
-	CreateCollection(ctx context.Context, schema *entity.Schema, shardsNum int32, opts ...client.CreateCollectionOption) error
+	CreateCollection(
+		ctx context.Context, schema *entity.Schema, shardsNum int32, opts ...client.CreateCollectionOption,
+	) error
 	DescribeCollection(ctx context.Context, collName string) (*entity.Collection, error)
 	DropCollection(ctx context.Context, collName string, opts ...client.DropCollectionOption) error
 
-	CreateIndex(ctx context.Context, collName, fieldName string, idx entity.Index, async bool, opts ...client.IndexOption) error
+	CreateIndex(
+		ctx context.Context, collName, fieldName string, idx entity.Index, async bool, opts ...client.IndexOption,
+	) error
 	DescribeIndex(ctx context.Context, collName, fieldName string, opts ...client.IndexOption) ([]entity.Index, error)
 	DropIndex(ctx context.Context, collName, fieldName string, opts ...client.IndexOption) error
 
@@ -48,7 +60,9 @@ type Admin interface {
 // best first, scores positive and comparable within it only; a question
 // without a word gives an empty result and no error.
 type TextSearcher interface {
-	SearchText(ctx context.Context, collection, expr string, outputFields []string, question string, topK int) ([]client.SearchResult, error)
+	SearchText(
+		ctx context.Context, collection, expr string, outputFields []string, question string, topK int,
+	) ([]client.SearchResult, error)
 }
 
 // Server is what Milvus offers beyond a Store: rows a batch at a time, searches
@@ -56,15 +70,21 @@ type TextSearcher interface {
 // what the server says of itself.
 type Server interface {
 	QueryIterator(ctx context.Context, opt *client.QueryIteratorOption) (*client.QueryIterator, error)
-	HybridSearch(ctx context.Context, collName string, partitions []string, limit int, outputFields []string, reranker client.Reranker,
-		subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc) ([]client.SearchResult, error)
+	HybridSearch(
+		ctx context.Context, collName string, partitions []string, limit int, outputFields []string,
+		reranker client.Reranker, subRequests []*client.ANNSearchRequest, opts ...client.SearchQueryOptionFunc,
+	) ([]client.SearchResult, error)
 
 	CreatePartition(ctx context.Context, collName, partitionName string, opts ...client.CreatePartitionOption) error
 	DropPartition(ctx context.Context, collName, partitionName string, opts ...client.DropPartitionOption) error
 	ShowPartitions(ctx context.Context, collName string) ([]*entity.Partition, error)
 	HasPartition(ctx context.Context, collName, partitionName string) (bool, error)
-	LoadPartitions(ctx context.Context, collName string, partitionNames []string, async bool, opts ...client.LoadPartitionsOption) error
-	ReleasePartitions(ctx context.Context, collName string, partitionNames []string, opts ...client.ReleasePartitionsOption) error
+	LoadPartitions(
+		ctx context.Context, collName string, partitionNames []string, async bool, opts ...client.LoadPartitionsOption,
+	) error
+	ReleasePartitions(
+		ctx context.Context, collName string, partitionNames []string, opts ...client.ReleasePartitionsOption,
+	) error
 
 	RenameCollection(ctx context.Context, collName, newName string) error
 	CreateAlias(ctx context.Context, collName, alias string) error

@@ -34,7 +34,10 @@ func newInspector(timeout time.Duration) *inspector {
 	return &inspector{timeout: timeout, schemas: map[string]*schemapb.CollectionSchema{}}
 }
 
-func (in *inspector) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (in *inspector) intercept(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	name := path.Base(method)
 	in.rewrite(ctx, req)
 	if err := in.check(ctx, name, req, cc); err != nil {
@@ -135,12 +138,13 @@ func escapePage(expr, key, sent string) string {
 
 // check holds a request against what is known of its collection, and where it
 // does not fit, against what the server says of it now: aliases move and
-// collections are made anew, and nobody tells this client.
+// collections are made again, and nobody tells this client.
 func (in *inspector) check(ctx context.Context, name string, req any, cc *grpc.ClientConn) error {
 	err := in.checkRequest(ctx, req)
 	if r, ok := req.(interface{ GetCollectionName() string }); ok && err != nil {
-		anew := &milvuspb.DescribeCollectionRequest{CollectionName: r.GetCollectionName()}
-		if _, err := milvuspb.NewMilvusServiceClient(cc).DescribeCollection(ctx, anew); err != nil { // note reads the answer
+		again := &milvuspb.DescribeCollectionRequest{CollectionName: r.GetCollectionName()}
+		// note reads the answer
+		if _, err := milvuspb.NewMilvusServiceClient(cc).DescribeCollection(ctx, again); err != nil {
 			return err
 		}
 		err = in.checkRequest(ctx, req)
@@ -192,7 +196,9 @@ func (in *inspector) checkReply(name string, req, reply any) error {
 	case st == nil:
 		return &ContractError{Op: name, Reason: "it has no status"}
 	case !merr.Ok(st):
-		return &ServerError{Method: name, Code: merr.Code(merr.Error(st)), Reason: st.GetReason(), Retriable: st.GetRetriable()}
+		return &ServerError{
+			Method: name, Code: merr.Code(merr.Error(st)), Reason: st.GetReason(), Retriable: st.GetRetriable(),
+		}
 	}
 	in.note(req, reply)
 	if err := checkShape(reply); err != nil {

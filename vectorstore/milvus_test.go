@@ -203,7 +203,7 @@ func TestMilvusWritesAfterTheAliasMoved(t *testing.T) {
 	assert.Equal(t, codes.NotFound, status.Code(write(4)[0]), "nobody can say whether it fits")
 }
 
-// Likewise for a collection that another client has dropped and made anew, also
+// Likewise for a collection that another client has dropped and made again, also
 // with what had no field before, or has none now.
 func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
 	m := newOnMilvus(t)
@@ -211,7 +211,7 @@ func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
 	text := entity.NewField().WithName("x").WithDataType(entity.FieldTypeVarChar).WithMaxLength(100)
 	elsewhere := connect(t, vectorstore.Config{Address: upstreams.Milvus(t)})
 	coll := m.name()
-	anew := func(dim int64, dynamic bool, fields ...*entity.Field) {
+	remade := func(dim int64, dynamic bool, fields ...*entity.Field) {
 		schema := entity.NewSchema().WithName(coll).WithDynamicFieldEnabled(dynamic).
 			WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).WithField(vector.WithDim(dim))
 		for _, f := range fields {
@@ -232,14 +232,14 @@ func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
 		make    func()
 		columns []entity.Column
 	}{
-		{"four dimensions", func() { anew(4, false) }, []entity.Column{vectors(4)}},
-		{"eight dimensions", func() { anew(8, false) }, []entity.Column{vectors(8)}},
-		{"a field more", func() { anew(8, false, text) }, []entity.Column{vectors(8), x}},
-		{"a field less", func() { anew(8, false) }, []entity.Column{vectors(8)}},
-		{"a dynamic field", func() { anew(8, true) }, []entity.Column{vectors(8), x}},
-		{"a field instead of the dynamic one", func() { anew(8, false, text) }, []entity.Column{vectors(8), x}},
-		{"the dynamic field instead of one", func() { anew(8, true) }, []entity.Column{vectors(8), x}},
-		{"a field beside the dynamic one", func() { anew(8, true, text) }, []entity.Column{vectors(8), x}},
+		{"four dimensions", func() { remade(4, false) }, []entity.Column{vectors(4)}},
+		{"eight dimensions", func() { remade(8, false) }, []entity.Column{vectors(8)}},
+		{"a field more", func() { remade(8, false, text) }, []entity.Column{vectors(8), x}},
+		{"a field less", func() { remade(8, false) }, []entity.Column{vectors(8)}},
+		{"a dynamic field", func() { remade(8, true) }, []entity.Column{vectors(8), x}},
+		{"a field instead of the dynamic one", func() { remade(8, false, text) }, []entity.Column{vectors(8), x}},
+		{"the dynamic field instead of one", func() { remade(8, true) }, []entity.Column{vectors(8), x}},
+		{"a field beside the dynamic one", func() { remade(8, true, text) }, []entity.Column{vectors(8), x}},
 	} {
 		row.make()
 		columns := append([]entity.Column{entity.NewColumnInt64("id", []int64{1})}, row.columns...)

@@ -46,7 +46,9 @@ func serve(t testing.TB, opts ...grpc.ServerOption) (*scripted, string) {
 	return s, lis.Addr().String()
 }
 
-func (s *scripted) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (s *scripted) intercept(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
 	method := path.Base(info.FullMethod)
 	s.mu.Lock()
 	s.calls[method]++

@@ -40,7 +40,8 @@ func scalarRows(t schemapb.DataType, s *schemapb.ScalarField) (int, error) {
 	case *schemapb.ScalarField_BoolData:
 		n, fits = len(data.BoolData.GetData()), t == schemapb.DataType_Bool
 	case *schemapb.ScalarField_IntData:
-		n, fits = len(data.IntData.GetData()), t == schemapb.DataType_Int8 || t == schemapb.DataType_Int16 || t == schemapb.DataType_Int32
+		n = len(data.IntData.GetData())
+		fits = t == schemapb.DataType_Int8 || t == schemapb.DataType_Int16 || t == schemapb.DataType_Int32
 	case *schemapb.ScalarField_LongData:
 		n, fits = len(data.LongData.GetData()), t == schemapb.DataType_Int64
 	case *schemapb.ScalarField_FloatData:

@@ -44,7 +44,9 @@ type sentKey struct{}
 // the SDK checks and arranges columns by the one that it has kept, and only its
 // DescribeCollection gives it another. What the server may have taken is not
 // sent again.
-func (m milvus) write(ctx context.Context, coll string, write func(context.Context) (entity.Column, error)) (entity.Column, error) {
+func (m milvus) write(
+	ctx context.Context, coll string, write func(context.Context) (entity.Column, error),
+) (entity.Column, error) {
 	before, sent := m.in.schema(coll), new(atomic.Bool)
 	ids, err := write(context.WithValue(ctx, sentKey{}, sent))
 	switch {

@@ -20,7 +20,7 @@ func wide() []entity.Column {
 	return []entity.Column{entity.NewColumnVarChar("id", []string{"a"}), entity.NewColumnFloatVector("vector", 8, [][]float32{make([]float32, 8)})}
 }
 
-// of makes the collection "docs" anew under this schema.
+// of makes the collection "docs" again under this schema.
 func (s *scripted) of(schema *entity.Schema) {
 	s.reply("DescribeCollection", &milvuspb.DescribeCollectionResponse{Status: ok(), Schema: schema.ProtoMessage(), CollectionName: "docs"})
 }

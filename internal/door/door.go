@@ -143,8 +143,8 @@ func (c *call) end(err *error) {
 }
 
 // CallerLeft says whether err comes of the caller's own cancellation. An HTTP
-// client gives the cause of it where there is one. A deadline is a failure,
-// whoever set it: a call that hangs is an outage.
+// client gives the cause of it where there is one. A deadline of any origin is
+// a failure: a call that hangs is an outage.
 func CallerLeft(caller context.Context, err error) bool {
 	return errors.Is(caller.Err(), context.Canceled) &&
 		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(caller)))

@@ -124,7 +124,7 @@ func (h *Handle) Use(fn func()) {
 func (h *Handle) End(err error) { h.EndFor(h.caller, err) }
 
 // EndFor is End for a caller with a context of its own, who may have left while
-// the one who opened the call is still there.
+// the caller of Open is still there.
 func (h *Handle) EndFor(caller context.Context, err error) {
 	h.unwatch()
 	if err == io.EOF { //nolint:errorlint // the very value

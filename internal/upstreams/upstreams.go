@@ -49,7 +49,7 @@ var (
 	sharedRedis     = &shared{spec: redisSpec}
 )
 
-// process starts the server for the first who asks, and a new one, with none of
+// process starts the server for the first caller, and a new one, with none of
 // the data, if it has crashed since: that is no fault of the tests to come.
 func (s *shared) process(t testing.TB) *Process {
 	t.Helper()

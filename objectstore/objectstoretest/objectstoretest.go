@@ -391,7 +391,7 @@ func (s *suite) multipart() {
 	id := s.begin("big")
 	parts := []types.CompletedPart{s.part("big", id, 1, first), s.part("big", id, 2, second)}
 	keys, _ := s.listing(&s3.ListObjectsV2Input{})
-	assert.Empty(s, keys, "an upload is no object before it is complete")
+	assert.Empty(s, keys, "an upload is not an object before it is complete")
 	_, err := s.api.CompleteMultipartUpload(s.Context(), &s3.CompleteMultipartUploadInput{
 		Bucket: s.bucket, Key: s.key("big"), UploadId: id, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 	})
