@@ -83,10 +83,10 @@ func ExampleGuard() {
 		_, err := guard.CreateChatCompletion(context.Background(), client, request)
 		fmt.Println(err)
 	}
-	// Output: error, status code: 500, status: 500 Internal Server Error,
-	// message: scripted 500 error, status code: 500, status: 500 Internal
-	// Server Error, message: scripted 500 circuit breaker open for "llm-small",
-	// failing fast; next probe in 1m0s
+	// Output:
+	// error, status code: 500, status: 500 Internal Server Error, message: scripted 500
+	// error, status code: 500, status: 500 Internal Server Error, message: scripted 500
+	// circuit breaker open for "llm-small", failing fast; next probe in 1m0s
 }
 
 func ExampleFallback_CreateChatCompletion() {
@@ -114,6 +114,7 @@ func ExampleFallback_CreateChatCompletion() {
 	}
 	fmt.Println(answer.Choices[0].Message.Content, "by", answer.Provider)
 	fmt.Println("passed:", answer.Passed[0])
-	// Output: echo: hello by small passed: llm: provider "big": error, status
-	// code: 503, status: 503 Service Unavailable, message: scripted 503
+	// Output:
+	// echo: hello by small
+	// passed: llm: provider "big": error, status code: 503, status: 503 Service Unavailable, message: scripted 503
 }
