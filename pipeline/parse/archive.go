@@ -13,15 +13,9 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// zipParser reads the files in a zip, each by its own parser, under one budget.
+// parseZip reads the files in a zip, each by its own parser, under one budget.
 // Nothing is written anywhere; links are not followed.
-type zipParser struct{ registry *Registry }
-
-func (zipParser) Name() string { return "zip" }
-func (zipParser) Version() int { return 1 }
-func (zipParser) builtin()     {}
-
-func (p zipParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+func (r *Registry) parseZip(ctx context.Context, in Input, emit func(block.Block) error) error {
 	z, err := openPackage(in)
 	if err != nil {
 		return err
@@ -35,7 +29,7 @@ func (p zipParser) Parse(ctx context.Context, in Input, emit func(block.Block) e
 			continue
 		}
 		content, err := readZipFile(f, inner)
-		if err := readMember(ctx, p.registry, inner, f.Name, content, err, emit); err != nil {
+		if err := readMember(ctx, r, inner, f.Name, content, err, emit); err != nil {
 			return err
 		}
 	}
@@ -69,14 +63,8 @@ func isJunk(name string) bool {
 	return strings.HasPrefix(name, "__MACOSX/") || base == ".DS_Store" || base == "Thumbs.db"
 }
 
-// tarParser reads the files in a tar archive.
-type tarParser struct{ registry *Registry }
-
-func (tarParser) Name() string { return "tar" }
-func (tarParser) Version() int { return 1 }
-func (tarParser) builtin()     {}
-
-func (p tarParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+// parseTar reads the files in a tar archive.
+func (r *Registry) parseTar(ctx context.Context, in Input, emit func(block.Block) error) error {
 	inner, err := in.budget.inside()
 	if err != nil {
 		return err
@@ -94,21 +82,15 @@ func (p tarParser) Parse(ctx context.Context, in Input, emit func(block.Block) e
 			continue
 		}
 		content, err := io.ReadAll(inner.reader(files, 0))
-		if err := readMember(ctx, p.registry, inner, header.Name, content, err, emit); err != nil {
+		if err := readMember(ctx, r, inner, header.Name, content, err, emit); err != nil {
 			return err
 		}
 	}
 }
 
-// packedParser reads a file that is compressed by itself, as "notes.txt.gz" or
+// parsePacked reads a file that is compressed by itself, as "notes.txt.gz" or
 // "docs.tar.gz".
-type packedParser struct{ registry *Registry }
-
-func (packedParser) Name() string { return "compressed" }
-func (packedParser) Version() int { return 1 }
-func (packedParser) builtin()     {}
-
-func (p packedParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+func (r *Registry) parsePacked(ctx context.Context, in Input, emit func(block.Block) error) error {
 	inner, err := in.budget.inside()
 	if err != nil {
 		return err
@@ -123,7 +105,7 @@ func (p packedParser) Parse(ctx context.Context, in Input, emit func(block.Block
 	}
 	unpacked := FromBytes(unpackedName(in.Name), content)
 	unpacked.budget = inner
-	return p.registry.parseMember(ctx, unpacked, emit)
+	return r.parseMember(ctx, unpacked, emit)
 }
 
 func unpacker(in Input) (io.Reader, error) {

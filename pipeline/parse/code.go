@@ -12,14 +12,6 @@ import (
 // line that is not inside an indented part.
 const stanzaBytes = 1 << 10
 
-// codeParser reads source code, in blocks that end where a definition does.
-type codeParser struct{}
-
-func (codeParser) Name() string  { return "code" }
-func (codeParser) Version() int  { return 1 }
-func (codeParser) Streams() bool { return true }
-func (codeParser) builtin()      {}
-
 // codeLanguages maps extensions to the names that fences use.
 var codeLanguages = map[string]string{
 	".go": "go", ".py": "python", ".pyi": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript",
@@ -35,7 +27,8 @@ var codeLanguages = map[string]string{
 	".mk": "makefile", "makefile": "makefile", "dockerfile": "dockerfile", ".dockerfile": "dockerfile", ".cmake": "cmake", ".diff": "diff", ".patch": "diff",
 }
 
-func (codeParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+// parseCode reads source code, in blocks that end where a definition does.
+func parseCode(_ context.Context, in Input, emit func(block.Block) error) error {
 	r, err := textReader(in)
 	if err != nil {
 		return err

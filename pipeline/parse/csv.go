@@ -14,16 +14,9 @@ import (
 // maxRow is how long a row of a table may be: more is a quote that never ends.
 const maxRow = 4 << 20
 
-// csvParser reads comma-separated values and their kin; the first row is the
+// parseCSV reads comma-separated values and their kin; the first row is the
 // header. The separator is the one that is commonest there.
-type csvParser struct{}
-
-func (csvParser) Name() string  { return "csv" }
-func (csvParser) Version() int  { return 1 }
-func (csvParser) Streams() bool { return true }
-func (csvParser) builtin()      {}
-
-func (csvParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func parseCSV(_ context.Context, in Input, emit func(block.Block) error) error {
 	text, err := textReader(in)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package parse
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/gabriel-vasile/mimetype"
+
+	"github.com/penstock-go/penstock/pipeline/block"
 )
 
 const sniffBytes = 4096
@@ -28,29 +31,50 @@ const (
 )
 
 func (r *Registry) registerBuiltin() {
-	r.register(entry{parser: textParser{}}, mimeText, ".txt", ".text", ".log", ".rst", ".org", ".adoc", ".asciidoc",
-		".tex")
-	r.register(entry{parser: newMarkdownParser()}, "text/markdown", ".md", ".markdown", ".mdown", ".mkd", ".mdx")
-	r.register(entry{parser: htmlParser{}}, mimeHTML, "application/xhtml+xml", ".html", ".htm", ".xhtml")
-	r.register(entry{parser: csvParser{}}, "text/csv", "text/tab-separated-values", ".csv", ".tsv", ".tab", ".psv")
-	r.register(entry{parser: jsonParser{}}, "application/json", "application/geo+json", ".json", ".geojson")
-	r.register(entry{parser: jsonParser{lines: true}}, "application/x-ndjson", ".jsonl", ".ndjson")
-	r.register(entry{parser: xmlParser{}}, mimeXML, "application/xml", ".xml", ".rss", ".atom", ".dbk", ".docbook",
-		".dita", ".svg")
-	r.register(entry{parser: emlParser{r}}, "message/rfc822", ".eml")
-	r.register(entry{parser: rtfParser{}}, "text/rtf", "application/rtf", ".rtf")
-	r.register(entry{parser: codeParser{}}, slices.Collect(maps.Keys(codeLanguages))...)
-	r.register(entry{parser: r.pdf, binary: true}, mimePDF, ".pdf")
-	r.register(entry{parser: docxParser{}, binary: true}, mimeDOCX, ".docx", ".docm", ".dotx")
-	r.register(entry{parser: pptxParser{}, binary: true}, mimePPTX, ".pptx", ".pptm", ".ppsx")
-	r.register(entry{parser: xlsxParser{}, binary: true}, mimeXLSX, ".xlsx", ".xlsm")
-	r.register(entry{parser: epubParser{}, binary: true}, mimeEPUB, ".epub")
-	r.register(entry{parser: odtParser{}, binary: true}, mimeODT, mimeODS, mimeODP, mimeODT+"-template", ".odt", ".ods",
-		".odp")
-	r.register(entry{parser: zipParser{r}, binary: true}, mimeZip, ".zip")
-	r.register(entry{parser: tarParser{r}, binary: true}, "application/x-tar", ".tar")
-	r.register(entry{parser: packedParser{r}, binary: true}, "application/gzip", "application/x-bzip2", ".gz", ".tgz",
-		".bz2")
+	texts := func(b builtin, types ...string) { r.register(entry{parser: b}, types...) }
+	texts(builtin{"text", 1, true, parseText},
+		mimeText, ".txt", ".text", ".log", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
+	texts(builtin{"markdown", 2, false, newMarkdownParser().parse},
+		"text/markdown", ".md", ".markdown", ".mdown", ".mkd", ".mdx")
+	texts(builtin{"html", 1, false, parseHTML}, mimeHTML, "application/xhtml+xml", ".html", ".htm", ".xhtml")
+	texts(builtin{"csv", 1, true, parseCSV}, "text/csv", "text/tab-separated-values", ".csv", ".tsv", ".tab", ".psv")
+	texts(builtin{"json", 1, true, parseJSON}, "application/json", "application/geo+json", ".json", ".geojson")
+	texts(builtin{"jsonl", 1, true, parseJSON}, "application/x-ndjson", ".jsonl", ".ndjson")
+	texts(builtin{"xml", 2, false, parseXML},
+		mimeXML, "application/xml", ".xml", ".rss", ".atom", ".dbk", ".docbook", ".dita", ".svg")
+	texts(builtin{"eml", 1, false, r.parseEML}, "message/rfc822", ".eml")
+	texts(builtin{"rtf", 1, false, parseRTF}, "text/rtf", "application/rtf", ".rtf")
+	texts(builtin{"code", 1, true, parseCode}, slices.Collect(maps.Keys(codeLanguages))...)
+
+	binaries := func(b builtin, types ...string) { r.register(entry{parser: b, binary: true}, types...) }
+	binaries(builtin{"pdf", 2, false, r.pdf.parse}, mimePDF, ".pdf")
+	binaries(builtin{"docx", 2, false, parseDOCX}, mimeDOCX, ".docx", ".docm", ".dotx")
+	binaries(builtin{"pptx", 2, false, parsePPTX}, mimePPTX, ".pptx", ".pptm", ".ppsx")
+	binaries(builtin{"xlsx", 1, false, parseXLSX}, mimeXLSX, ".xlsx", ".xlsm")
+	binaries(builtin{"epub", 1, false, parseEPUB}, mimeEPUB, ".epub")
+	binaries(builtin{"odt", 2, false, parseODT},
+		mimeODT, mimeODS, mimeODP, mimeODT+"-template", ".odt", ".ods", ".odp")
+	binaries(builtin{"zip", 1, false, r.parseZip}, mimeZip, ".zip")
+	binaries(builtin{"tar", 1, false, r.parseTar}, "application/x-tar", ".tar")
+	binaries(builtin{"compressed", 1, false, r.parsePacked},
+		"application/gzip", "application/x-bzip2", ".gz", ".tgz", ".bz2")
+}
+
+// builtin is a parser of this package. Its version rises whenever the same bytes
+// give other blocks.
+type builtin struct {
+	name    string
+	version int
+	streams bool
+	parse   func(ctx context.Context, in Input, emit func(block.Block) error) error
+}
+
+func (b builtin) Name() string  { return b.name }
+func (b builtin) Version() int  { return b.version }
+func (b builtin) Streams() bool { return b.streams }
+
+func (b builtin) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+	return b.parse(ctx, in, emit)
 }
 
 // choose finds the parser for a document.
@@ -110,9 +134,6 @@ func isBuiltin(e entry) bool {
 	_, ok := e.parser.(builtin)
 	return ok
 }
-
-// builtin marks the parsers of this package.
-type builtin interface{ builtin() }
 
 // contradicts reports whether a text's content shows that its extension is
 // wrong. Markdown and source code may begin like anything.

@@ -11,16 +11,10 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// docxParser reads Word documents: headings by style or outline level, list
+// parseDOCX reads Word documents: headings by style or outline level, list
 // items, tables, charts, footnotes and endnotes. Deleted text, comments, and
 // the headers and footers of pages are left out.
-type docxParser struct{}
-
-func (docxParser) Name() string { return "docx" }
-func (docxParser) Version() int { return 2 }
-func (docxParser) builtin()     {}
-
-func (docxParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func parseDOCX(_ context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err

@@ -19,15 +19,9 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// emlParser reads a mail: its headers, its text (the plain version where there
+// parseEML reads a mail: its headers, its text (the plain version where there
 // are several), and its attachments, each by its own parser.
-type emlParser struct{ registry *Registry }
-
-func (emlParser) Name() string { return "eml" }
-func (emlParser) Version() int { return 1 }
-func (emlParser) builtin()     {}
-
-func (p emlParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+func (r *Registry) parseEML(ctx context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err
@@ -40,7 +34,7 @@ func (p emlParser) Parse(ctx context.Context, in Input, emit func(block.Block) e
 	if err != nil {
 		return err
 	}
-	m := &mailReader{registry: p.registry, ctx: ctx, budget: inner, emit: emit}
+	m := &mailReader{registry: r, ctx: ctx, budget: inner, emit: emit}
 	if err := m.headers(message.Header); err != nil {
 		return err
 	}

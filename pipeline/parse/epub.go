@@ -11,14 +11,8 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// epubParser reads the chapters of a book in their order.
-type epubParser struct{}
-
-func (epubParser) Name() string { return "epub" }
-func (epubParser) Version() int { return 1 }
-func (epubParser) builtin()     {}
-
-func (epubParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+// parseEPUB reads the chapters of a book in their order.
+func parseEPUB(ctx context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err

@@ -14,17 +14,11 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// htmlParser reads HTML as a stream of tags: headings, paragraphs, list items,
+// parseHTML reads HTML as a stream of tags: headings, paragraphs, list items,
 // tables and preformatted text. It drops what is not the page's own text:
 // scripts, styles, templates, drawings, forms' controls, navigation, and the
 // header and footer of a site.
-type htmlParser struct{}
-
-func (htmlParser) Name() string { return "html" }
-func (htmlParser) Version() int { return 1 }
-func (htmlParser) builtin()     {}
-
-func (htmlParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func parseHTML(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err

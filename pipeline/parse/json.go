@@ -13,21 +13,9 @@ import (
 // maxJSONDepth is how deep values may be nested.
 const maxJSONDepth = 512
 
-// jsonParser reads JSON and JSON Lines. Each element of an array at the top,
+// parseJSON reads JSON and JSON Lines. Each element of an array at the top,
 // or each value of a stream, is a record of lines "path.to.key: value".
-type jsonParser struct{ lines bool }
-
-func (p jsonParser) Name() string {
-	if p.lines {
-		return "jsonl"
-	}
-	return "json"
-}
-func (jsonParser) Version() int  { return 1 }
-func (jsonParser) Streams() bool { return true }
-func (jsonParser) builtin()      {}
-
-func (jsonParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func parseJSON(_ context.Context, in Input, emit func(block.Block) error) error {
 	r, err := textReader(in)
 	if err != nil {
 		return err

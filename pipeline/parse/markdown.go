@@ -25,11 +25,7 @@ func newMarkdownParser() markdownParser {
 		extension.DefinitionList)).Parser()}
 }
 
-func (markdownParser) Name() string { return "markdown" }
-func (markdownParser) Version() int { return 2 }
-func (markdownParser) builtin()     {}
-
-func (p markdownParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func (p markdownParser) parse(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readText(in, nil)
 	if err != nil {
 		return err

@@ -9,15 +9,9 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// odtParser reads OpenDocument texts, sheets and slides: headings, list items,
+// parseODT reads OpenDocument texts, sheets and slides: headings, list items,
 // tables. Tracked deletions and comments are left out.
-type odtParser struct{}
-
-func (odtParser) Name() string { return "odt" }
-func (odtParser) Version() int { return 2 }
-func (odtParser) builtin()     {}
-
-func (odtParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func parseODT(_ context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err

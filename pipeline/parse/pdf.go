@@ -32,11 +32,7 @@ type pdfParser struct {
 	closed bool
 }
 
-func (*pdfParser) Name() string { return "pdf" }
-func (*pdfParser) Version() int { return 2 }
-func (*pdfParser) builtin()     {}
-
-func (p *pdfParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+func (p *pdfParser) parse(ctx context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err

@@ -9,18 +9,12 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// pptxParser reads PowerPoint slides in their order: the title as a heading,
-// the points as a list, tables, charts and diagrams, and the speaker's notes
-// after each slide.
-type pptxParser struct{}
-
-func (pptxParser) Name() string { return "pptx" }
-func (pptxParser) Version() int { return 2 }
-func (pptxParser) builtin()     {}
-
 const presentation = "ppt/presentation.xml"
 
-func (pptxParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+// parsePPTX reads PowerPoint slides in their order: the title as a heading,
+// the points as a list, tables, charts and diagrams, and the speaker's notes
+// after each slide.
+func parsePPTX(_ context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err

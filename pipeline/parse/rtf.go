@@ -13,15 +13,9 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// rtfParser reads Rich Text Format: paragraphs, headings by outline level, and
+// parseRTF reads Rich Text Format: paragraphs, headings by outline level, and
 // tables.
-type rtfParser struct{}
-
-func (rtfParser) Name() string { return "rtf" }
-func (rtfParser) Version() int { return 1 }
-func (rtfParser) builtin()     {}
-
-func (rtfParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func parseRTF(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err

@@ -101,7 +101,7 @@ func (r *run) parseRecovering(ctx context.Context) (err error) {
 			err = &Error{Kind: crashed, Err: fmt.Errorf("panic: %v", p), Stack: debug.Stack()}
 		}
 	}()
-	if _, streams := r.parser.(Streamer); !streams {
+	if s, ok := r.parser.(Streamer); !ok || !s.Streams() {
 		limit := r.in.budget.limits.MaxSize
 		if r.in.Size > limit {
 			return refuse(tooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize)", r.in.Size, limit))

@@ -17,15 +17,8 @@ import (
 // without line breaks does not end up in memory.
 const maxBlock = 64 << 10
 
-// textParser reads plain text: paragraphs are what blank lines divide.
-type textParser struct{}
-
-func (textParser) Name() string  { return "text" }
-func (textParser) Version() int  { return 1 }
-func (textParser) Streams() bool { return true }
-func (textParser) builtin()      {}
-
-func (textParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+// parseText reads plain text: paragraphs are what blank lines divide.
+func parseText(_ context.Context, in Input, emit func(block.Block) error) error {
 	r, err := textReader(in)
 	if err != nil {
 		return err

@@ -15,15 +15,9 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// xlsxParser reads the sheets of an Excel workbook as they are shown, numbers
+// parseXLSX reads the sheets of an Excel workbook as they are shown, numbers
 // and dates formatted. A first row of words is the header.
-type xlsxParser struct{}
-
-func (xlsxParser) Name() string { return "xlsx" }
-func (xlsxParser) Version() int { return 1 }
-func (xlsxParser) builtin()     {}
-
-func (xlsxParser) Parse(ctx context.Context, in Input, emit func(block.Block) error) error {
+func parseXLSX(ctx context.Context, in Input, emit func(block.Block) error) error {
 	p, err := openPackage(in)
 	if err != nil {
 		return err

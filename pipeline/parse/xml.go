@@ -8,16 +8,10 @@ import (
 	"github.com/penstock-go/penstock/pipeline/block"
 )
 
-// xmlParser reads XML of any vocabulary: an element that holds text is a
+// parseXML reads XML of any vocabulary: an element that holds text is a
 // paragraph, with what is inside it, and one named title, head or heading is a
 // heading. If there is no text at all, attributes are.
-type xmlParser struct{}
-
-func (xmlParser) Name() string { return "xml" }
-func (xmlParser) Version() int { return 2 }
-func (xmlParser) builtin()     {}
-
-func (xmlParser) Parse(_ context.Context, in Input, emit func(block.Block) error) error {
+func parseXML(_ context.Context, in Input, emit func(block.Block) error) error {
 	content, err := readAll(in)
 	if err != nil {
 		return err
