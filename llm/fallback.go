@@ -25,8 +25,8 @@ type Provider struct {
 }
 
 // Fallback asks providers in order until one answers. Embeddings have no
-// fallback: vectors of two models do not belong in one collection, and one model
-// on two servers is one server behind a load balancer.
+// fallback: vectors of two models do not belong in one collection, and one
+// model on two servers is one server behind a load balancer.
 type Fallback []Provider
 
 // Answer is a chat completion and where it comes from.
@@ -51,11 +51,11 @@ func (e *ProviderError) Error() string { return fmt.Sprintf("llm: provider %q: %
 func (e *ProviderError) Unwrap() error { return e.Err }
 
 // CreateChatCompletion asks each provider whose breaker lets it, until one
-// answers. It proceeds to the next after a refusal of the breaker, a failure and
-// a throttled call. It stops with a *[ProviderError] after anything that the
-// next provider would not cure or should not hide: the caller's cancellation, a
-// request that is wrong, a credential or quota that is refused. If all fail,
-// the error joins a *[ProviderError] for each.
+// answers. It proceeds to the next after a refusal of the breaker, a failure
+// and a throttled call. It stops with a *[ProviderError] after anything that
+// the next provider would not cure or should not hide: the caller's
+// cancellation, a request that is wrong, a credential or quota that is refused.
+// If all fail, the error joins a *[ProviderError] for each.
 func (f Fallback) CreateChatCompletion(ctx context.Context, request openai.ChatCompletionRequest) (Answer, error) {
 	var passed []*ProviderError
 	for _, p := range f {

@@ -82,8 +82,8 @@ func errorType(err error) string {
 	return ""
 }
 
-// StatusCode is the HTTP status of the answer in err, or 0 without an
-// answer. The SDK wraps connection errors in a response without a status as well.
+// StatusCode is the HTTP status of the answer in err, or 0 without an answer.
+// The SDK wraps connection errors in a response without a status as well.
 func StatusCode(err error) int {
 	if e := (*awshttp.ResponseError)(nil); errors.As(err, &e) && e.Response != nil && e.Response.Response != nil {
 		return e.HTTPStatusCode()

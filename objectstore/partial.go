@@ -17,9 +17,9 @@ import (
 )
 
 // A partial download is called ".penstock-<what>-<etag>.part": a hash of the
-// file's name and the object's, and the object's ETag in hex. Its writer
-// holds a lock on it. One that cannot be shared or resumed has a random word for
-// its ETag.
+// file's name and the object's, and the object's ETag in hex. Its writer holds
+// a lock on it. One that cannot be shared or resumed has a random word for its
+// ETag.
 const (
 	partialStart = ".penstock-"
 	partialEnd   = ".part"

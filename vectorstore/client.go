@@ -54,8 +54,8 @@ type Config struct {
 //
 // The SDK keeps the schemas that it has seen. Where it or the server refuses an
 // insert or an upsert by one that has changed meanwhile (an alias has moved, a
-// collection was made again), the client asks for the schema of today and writes
-// once more, in the same call.
+// collection was made again), the client asks for the schema of today and
+// writes once more, in the same call.
 //
 // The context bounds the making of the client only. Errors are an
 // [*ArgumentError] for a bad address or certificate file.

@@ -161,7 +161,8 @@ func Put(t testing.TB, store objectstore.Writer, bucket, key, text string) {
 	}
 }
 
-// Keys lists the keys of a bucket that begin with prefix, at most a page of them.
+// Keys lists the keys of a bucket that begin with prefix, at most a page of
+// them.
 func Keys(t testing.TB, store objectstore.Reader, bucket, prefix string) (keys []string) {
 	t.Helper()
 	in := &s3.ListObjectsV2Input{Bucket: aws.String(bucket), Prefix: aws.String(prefix)}

@@ -175,12 +175,22 @@ func TestCallsThatAreNotAdmittedHaveNoVerdict(t *testing.T) {
 		prepare func(*watched) door.Op
 		want    string
 	}{
-		"open": {t.Context(), func(w *watched) door.Op { w.guard.Breaker.ForceOpen("maintenance"); return w.op() },
-			`circuit breaker forced open for "upstream", failing fast; only a reset closes it: maintenance`},
-		"invalid":      {t.Context(), func(w *watched) door.Op { op := w.op(); op.Invalid = invalid; return op }, "no text"},
+		"open": {
+			t.Context(),
+			func(w *watched) door.Op { w.guard.Breaker.ForceOpen("maintenance"); return w.op() },
+			`circuit breaker forced open for "upstream", failing fast; only a reset closes it: maintenance`,
+		},
+		"invalid": {
+			t.Context(),
+			func(w *watched) door.Op { op := w.op(); op.Invalid = invalid; return op },
+			"no text",
+		},
 		"left already": {past, (*watched).op, "context canceled"},
-		"a limiter for another breaker": {t.Context(), func(w *watched) door.Op { w.guard.InFlight = other; return w.op() },
-			`the guard has the breaker "upstream" and a limiter for another one, "other"; leave its Breaker out`},
+		"a limiter for another breaker": {
+			t.Context(),
+			func(w *watched) door.Op { w.guard.InFlight = other; return w.op() },
+			`the guard has the breaker "upstream" and a limiter for another one, "other"; leave its Breaker out`,
+		},
 	} {
 		w := watch(t, resilience.Config{})
 		op := row.prepare(w)
@@ -241,7 +251,8 @@ func TestCallRunsInTheSpansContext(t *testing.T) {
 }
 
 func TestBreakerOfAGuard(t *testing.T) {
-	own, limited, spare := testutil.NewBreaker(t, "own", resilience.Config{}), testutil.NewBreaker(t, "limited", resilience.Config{}), testutil.NewBreaker(t, "spare", resilience.Config{})
+	named := func(name string) *resilience.Breaker { return testutil.NewBreaker(t, name, resilience.Config{}) }
+	own, limited, spare := named("own"), named("limited"), named("spare")
 	limiter, err := inflight.New(limited, 0)
 	require.NoError(t, err)
 	assert.Same(t, own, door.Guard{Breaker: own}.Or(spare).Breaker)

@@ -75,7 +75,10 @@ func TestSpanSaysWhatBecameOfTheCall(t *testing.T) {
 		code                     codes.Code
 	}{
 		{"success", "success", "", closed, ends(resilience.Success, nil), codes.Unset},
-		{"failure by type", "failure", "*errors.errorString", closed, ends(resilience.Failure, errors.New("boom")), codes.Error},
+		{
+			"failure by type", "failure", "*errors.errorString", closed,
+			ends(resilience.Failure, errors.New("boom")), codes.Error,
+		},
 		{"failure by status", "failure", "503", halfOpen, ends(resilience.Failure, errors.New("503")), codes.Error},
 		{"an answer", "success", "404", closed, ends(resilience.Success, errors.New("404")), codes.Unset},
 		{"nobody waited for it", "ignored", "", closed, ends(resilience.Ignored, nil), codes.Unset},
@@ -85,7 +88,8 @@ func TestSpanSaysWhatBecameOfTheCall(t *testing.T) {
 	} {
 		got := one(t, row.state, row.end)
 		want := map[attribute.Key]string{
-			"penstock.breaker.name": "llm", "penstock.breaker.state": row.state.String(), "penstock.outcome": row.outcome,
+			"penstock.breaker.name": "llm", "penstock.breaker.state": row.state.String(),
+			"penstock.outcome":      row.outcome,
 			"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "3",
 		}
 		if row.errorType != "" {

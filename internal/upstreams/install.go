@@ -31,16 +31,16 @@ const (
 	byApt       = "make test-servers APT=1" // unless somebody else installs Debian's packages
 )
 
-// errNone is why a test that needs a server does not run where PENSTOCK_SERVICES
-// is "none".
+// errNone is why a test that needs a server does not run where
+// PENSTOCK_SERVICES is "none".
 var errNone = errors.New("PENSTOCK_SERVICES=none")
 
-// none reports whether this run of the tests does without real servers, installed
-// or not.
+// none reports whether this run of the tests does without real servers,
+// installed or not.
 func none() bool { return os.Getenv("PENSTOCK_SERVICES") == "none" }
 
-// check ends the test where err is not nil: it skips if a server is missing that
-// nobody insists on, and fails otherwise.
+// check ends the test where err is not nil: it skips if a server is missing
+// that nobody insists on, and fails otherwise.
 func check(t testing.TB, err error) {
 	t.Helper()
 	switch missing := (*missingError)(nil); {
@@ -85,8 +85,8 @@ func Samples(t testing.TB) string {
 	return filepath.Dir(path(t, "the corpus of documents", "corpus", "samples", "complete"))
 }
 
-// Manuals returns the folder with books and manuals as Debian has them, in EPUB,
-// PDF and HTML.
+// Manuals returns the folder with books and manuals as Debian has them, in
+// EPUB, PDF and HTML.
 func Manuals(t testing.TB) string {
 	t.Helper()
 	return path(t, "books and manuals", "corpus", "manuals")

@@ -127,7 +127,8 @@ func (p *Process) Stop(t testing.TB) {
 	p.down(sigTerm)
 }
 
-// Kill ends the server and its children at once, without a word, as a crash does.
+// Kill ends the server and its children at once, without a word, as a crash
+// does.
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
 	p.down(sigKill)
@@ -292,9 +293,9 @@ func crash(log []byte) []byte {
 	return append(bytes.Join(lines[:min(30, len(lines))], []byte("\n")), "\n…\n"...)
 }
 
-// freePorts picks ports below the range from which the kernel takes the ports of
-// clients: a client that reconnects to a server that is down could otherwise be
-// given the server's port, and reach itself.
+// freePorts picks ports below the range from which the kernel takes the ports
+// of clients: a client that reconnects to a server that is down could otherwise
+// be given the server's port, and reach itself.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range 1000 {

@@ -156,7 +156,8 @@ func redisSpec() (Spec, error) {
 	}, err
 }
 
-// ask sends one request with a body of JSON and takes any answer but 200 for an error.
+// ask sends one request with a body of JSON and takes any answer but 200 for an
+// error.
 func ask(ctx context.Context, method, url, body string) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The servers need process groups and signals of Unix. Elsewhere nothing starts,
-// so that every test with a server is skipped.
+// The servers need process groups and signals of Unix. Elsewhere nothing
+// starts, so that every test with a server is skipped.
 
 type signal int
 

@@ -28,7 +28,8 @@ func hasExited(pid int) bool {
 	return got == pid || errors.Is(err, syscall.ECHILD)
 }
 
-// awaitStop returns when all threads of the child have stopped, or it has ended.
+// awaitStop returns when all threads of the child have stopped, or it has
+// ended.
 func awaitStop(pid int) {
 	for {
 		_, err := syscall.Wait4(pid, nil, syscall.WUNTRACED, nil)

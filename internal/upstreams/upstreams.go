@@ -6,8 +6,8 @@
 //	s3 := upstreams.SeaweedFS(t)
 //	base := upstreams.Llama(t)          // OpenAI-compatible: chat and embeddings
 //
-// Those are shared by all tests of a process and never taken down by one. A test
-// that needs an outage starts a server of its own:
+// Those are shared by all tests of a process and never taken down by one. A
+// test that needs an outage starts a server of its own:
 //
 //	p := upstreams.StartMilvus(t)
 //	p.Kill(t)      // gone: connection refused
@@ -15,11 +15,12 @@
 //	p.Pause(t)     // hangs: connections open, no answers
 //	p.Resume(t)
 //
-// Servers listen on free ports of the loopback address (Milvus 2.3 has no setting
-// for that, and listens on all addresses), keep their data in a temporary folder
-// and are ready to serve when a function returns. They end with the test process however
-// that ends, a panic, a timeout or a kill included, and their folder goes too.
-// When a test fails, the last lines of the server's log are in its output.
+// Servers listen on free ports of the loopback address (Milvus 2.3 has no
+// setting for that, and listens on all addresses), keep their data in a
+// temporary folder and are ready to serve when a function returns. They end
+// with the test process however that ends, a panic, a timeout or a kill
+// included, and their folder goes too. When a test fails, the last lines of the
+// server's log are in its output.
 //
 // Where a server is not installed the test is skipped; with
 // PENSTOCK_REQUIRE_SERVICES=1 it fails instead. PENSTOCK_SERVICES names the
@@ -50,7 +51,7 @@ var (
 )
 
 // process starts the server for the first caller, and a new one, with none of
-// the data, if it has crashed since: that is no fault of the tests to come.
+// the data, if it has crashed since: the tests to come are not at fault.
 func (s *shared) process(t testing.TB) *Process {
 	t.Helper()
 	s.mu.Lock()
@@ -83,16 +84,18 @@ func Milvus(t testing.TB) string {
 	return sharedMilvus.process(t).Addr
 }
 
-// SeaweedFS returns an S3 endpoint that checks signatures and has the bucket S3.Bucket.
+// SeaweedFS returns an S3 endpoint that checks signatures and has the bucket
+// S3.Bucket.
 func SeaweedFS(t testing.TB) S3 {
 	t.Helper()
 	return s3At(sharedSeaweedFS.process(t).Addr)
 }
 
 // Llama returns the base URL, with /v1, of an OpenAI-compatible server for chat
-// and embeddings. It serves a model of 135 million parameters at about a hundred
-// tokens a second, which shows that the plumbing holds and nothing about quality.
-// An embedding input of more than 1024 tokens gets a 500, each time.
+// and embeddings. It serves a model of 135 million parameters at about a
+// hundred tokens a second, which shows that the plumbing holds and nothing
+// about quality. An embedding input of more than 1024 tokens gets a 500, each
+// time.
 func Llama(t testing.TB) string {
 	t.Helper()
 	return LlamaURL(sharedLlama.process(t))

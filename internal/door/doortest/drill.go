@@ -102,6 +102,7 @@ func (d *Drill) Closes(call func() error, patience time.Duration) {
 		d.t.Fatalf("a call after the outage: %v", err)
 	}
 	if patience == 0 {
-		d.seen.Want("closed → open", "open → half_open", "half_open → open", "open → half_open", "half_open → closed")
+		d.seen.Want("closed → open", "open → half_open", "half_open → open",
+			"open → half_open", "half_open → closed")
 	}
 }

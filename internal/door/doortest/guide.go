@@ -66,8 +66,9 @@ func exists(code, name string) bool {
 	if !many {
 		start += "("
 	}
-	return strings.Contains(code, "func "+start) &&
-		(part == "" || strings.Contains(code, `"`+part+`"`) || strings.Contains(code, `"`+strings.ReplaceAll(part, "_", " ")+`"`))
+	spaced := strings.ReplaceAll(part, "_", " ")
+	return strings.Contains(code, "func "+start) && (part == "" ||
+		strings.Contains(code, `"`+part+`"`) || strings.Contains(code, `"`+spaced+`"`))
 }
 
 // table is the rows below a head.
