@@ -76,7 +76,11 @@ func TestSpanOfWhatGoesWrong(t *testing.T) {
 	} {
 		s := llmtest.NewServer(t, llmtest.Options{})
 		s.Script(llmtest.All(row.fault))
-		client := newClient(t, llm.Config{BaseURL: s.URL, Timeout: 50 * time.Millisecond, StreamIdleTimeout: 50 * time.Millisecond})
+		cfg := llm.Config{BaseURL: s.URL}
+		if row.fault.Hang {
+			cfg.Timeout, cfg.StreamIdleTimeout = 50*time.Millisecond, 50*time.Millisecond
+		}
+		client := newClient(t, cfg)
 		for _, call := range operations(newGuard(resilience.Config{}), client) {
 			require.Error(t, call.do(t.Context()))
 			_, code, attrs := lastSpan(t)
