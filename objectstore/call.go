@@ -62,6 +62,7 @@ func open[T any](ctx context.Context, g Guard, t target, fn func(*door.Handle) (
 // snake is an operation's name as metrics write it: list_objects_v2.
 func snake(op string) string {
 	var b strings.Builder
+	b.Grow(len(op) + 4)
 	for i, r := range op {
 		if i > 0 && unicode.IsUpper(r) {
 			b.WriteByte('_')

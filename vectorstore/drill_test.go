@@ -30,7 +30,6 @@ type outage struct {
 
 func newOutage(t *testing.T, addr string) outage {
 	t.Helper()
-	doortest.LeakFree(t)
 	return outage{doortest.NewDrill(t), connect(t, vectorstore.Config{Address: addr, CallTimeout: time.Second}), t}
 }
 
@@ -53,6 +52,7 @@ func (o outage) closes() {
 
 func TestDrillKillAndRestart(t *testing.T) {
 	p := upstreams.StartMilvus(t)
+	doortest.LeakFree(t)
 	d := newOutage(t, p.Addr)
 	require.NoError(t, d.call())
 	p.Kill(t)
@@ -75,6 +75,7 @@ func TestDrillNetwork(t *testing.T) {
 			"new connections": func(n *network.Network) { n.Set(toxic) },
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
+				doortest.LeakFree(t)
 				spoilt := network.New(t, addr)
 				d := newOutage(t, spoilt.Addr())
 				require.NoError(t, d.call())
@@ -89,6 +90,7 @@ func TestDrillNetwork(t *testing.T) {
 
 func TestDrillHang(t *testing.T) {
 	p := upstreams.StartMilvus(t)
+	doortest.LeakFree(t)
 	d := newOutage(t, p.Addr)
 	require.NoError(t, d.call())
 	p.Pause(t)
@@ -100,6 +102,7 @@ func TestDrillHang(t *testing.T) {
 }
 
 func TestDrillConnectionRefusedNamesTheAddress(t *testing.T) {
+	doortest.LeakFree(t)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := lis.Addr().String()
@@ -113,6 +116,7 @@ func TestDrillConnectionRefusedNamesTheAddress(t *testing.T) {
 }
 
 func TestDrillReset(t *testing.T) {
+	doortest.LeakFree(t)
 	d := newOutage(t, listen(t, func(c net.Conn) {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		_ = c.Close()
@@ -121,6 +125,7 @@ func TestDrillReset(t *testing.T) {
 }
 
 func TestDrillServerThatAcceptsAndSaysNothing(t *testing.T) {
+	doortest.LeakFree(t)
 	newOutage(t, silent(t)).opens(codes.DeadlineExceeded, codes.Unavailable)
 }
 
