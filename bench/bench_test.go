@@ -179,7 +179,12 @@ func BenchmarkClosed(b *testing.B) {
 		{ours, viaCall(penstock(resilience.Config{}))},
 		{ours + " that has opened before", viaCall(again)},
 		{ours + " with a validator", func() func() error {
-			br, op := penstock(resilience.Config{}), resilience.Op[int]{Name: "get", Validate: func(int) error { return nil }}
+			br, op := penstock(
+				resilience.Config{},
+			), resilience.Op[int]{
+				Name:     "get",
+				Validate: func(int) error { return nil },
+			}
 			return func() error {
 				_, err := resilience.CallOp(ctx, br, op, answer)
 				return err
@@ -214,14 +219,20 @@ func BenchmarkTimeWindow(b *testing.B) {
 	measure(b, "time window", []rival{
 		{ours, viaCall(penstock(resilience.Config{Trip: trip.TimeWindow{Period: time.Minute, Buckets: 10}}))},
 		{"gobreaker", viaGobreaker(gobreaker.Settings{Interval: time.Minute, BucketPeriod: 6 * time.Second})},
-		{"failsafe-go executor", viaExecutor(circuitbreaker.NewBuilder[int]().WithFailureRateThreshold(0.5, 10, time.Minute).Build())},
+		{
+			"failsafe-go executor",
+			viaExecutor(circuitbreaker.NewBuilder[int]().WithFailureRateThreshold(0.5, 10, time.Minute).Build()),
+		},
 	})
 }
 
 func BenchmarkCountWindow(b *testing.B) {
 	measure(b, "count window", []rival{
 		{ours, viaCall(penstock(resilience.Config{Trip: trip.CountWindow{Size: 100}}))},
-		{"failsafe-go executor", viaExecutor(circuitbreaker.NewBuilder[int]().WithFailureThresholdRatio(50, 100).Build())},
+		{
+			"failsafe-go executor",
+			viaExecutor(circuitbreaker.NewBuilder[int]().WithFailureThresholdRatio(50, 100).Build()),
+		},
 	})
 }
 

@@ -41,8 +41,16 @@ func BenchmarkIngest(b *testing.B) {
 	for name, delay := range map[string]time.Duration{"at once": 0, "50 ms": 50 * time.Millisecond} {
 		model := llmtest.NewServer(b, llmtest.Options{Delay: delay})
 		for side, run := range map[string]func(*testing.B, string, string) ingested{
-			"penstock":   func(b *testing.B, url, unique string) ingested { return runCommand(b, command, pages, url, unique) },
-			"llamaindex": func(b *testing.B, url, unique string) ingested { return runRival(b, interpreter, pages, url, unique) },
+			"penstock": func(b *testing.B, url,
+				unique string,
+			) ingested {
+				return runCommand(b, command, pages, url, unique)
+			},
+			"llamaindex": func(b *testing.B, url,
+				unique string,
+			) ingested {
+				return runRival(b, interpreter, pages, url, unique)
+			},
 		} {
 			b.Run(name+"/"+side, func(b *testing.B) {
 				before := model.Stats().Requests
@@ -89,8 +97,26 @@ func somePages(b *testing.B, n int) string {
 
 func runCommand(b *testing.B, command, pages, model, unique string) ingested {
 	s3 := upstreams.SeaweedFS(b)
-	cmd := exec.Command(command, "--json", "--state", b.TempDir(), "--s3-endpoint", s3.Endpoint, "--s3-bucket", unique, "--create-bucket",
-		"--milvus", upstreams.Milvus(b), "--collection", unique, "--llm-base-url", model, "--embedding-model", "penstock-static-256-v1", pages)
+	cmd := exec.Command(
+		command,
+		"--json",
+		"--state",
+		b.TempDir(),
+		"--s3-endpoint",
+		s3.Endpoint,
+		"--s3-bucket",
+		unique,
+		"--create-bucket",
+		"--milvus",
+		upstreams.Milvus(b),
+		"--collection",
+		unique,
+		"--llm-base-url",
+		model,
+		"--embedding-model",
+		"penstock-static-256-v1",
+		pages,
+	)
 	out, seconds := timed(b, cmd, s3)
 	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 	var last struct {
@@ -103,12 +129,26 @@ func runCommand(b *testing.B, command, pages, model, unique string) ingested {
 	if !ok {
 		b.Fatal("no usage")
 	}
-	return ingested{Documents: last.Summary.Ingested, Chunks: last.Summary.Chunks, Seconds: seconds, Peak: usage.Maxrss * 1024}
+	return ingested{
+		Documents: last.Summary.Ingested,
+		Chunks:    last.Summary.Chunks,
+		Seconds:   seconds,
+		Peak:      usage.Maxrss * 1024,
+	}
 }
 
 func runRival(b *testing.B, interpreter, pages, model, unique string) ingested {
 	s3 := upstreams.SeaweedFS(b)
-	cmd := exec.Command(interpreter, "llamaindex.py", pages, model, "http://"+upstreams.Milvus(b), unique, s3.Endpoint, unique)
+	cmd := exec.Command(
+		interpreter,
+		"llamaindex.py",
+		pages,
+		model,
+		"http://"+upstreams.Milvus(b),
+		unique,
+		s3.Endpoint,
+		unique,
+	)
 	out, _ := timed(b, cmd, s3)
 	var got ingested
 	if err := json.Unmarshal(out[bytes.LastIndexByte(bytes.TrimSpace(out), '\n')+1:], &got); err != nil {
@@ -120,7 +160,13 @@ func runRival(b *testing.B, interpreter, pages, model, unique string) ingested {
 func timed(b *testing.B, cmd *exec.Cmd, s3 upstreams.S3) ([]byte, float64) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+s3.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3.SecretKey, "AWS_REGION="+s3.Region, "AWS_DEFAULT_REGION="+s3.Region)
+	cmd.Env = append(
+		os.Environ(),
+		"AWS_ACCESS_KEY_ID="+s3.AccessKey,
+		"AWS_SECRET_ACCESS_KEY="+s3.SecretKey,
+		"AWS_REGION="+s3.Region,
+		"AWS_DEFAULT_REGION="+s3.Region,
+	)
 	start := time.Now()
 	out, err := cmd.Output()
 	if err != nil {

@@ -63,7 +63,7 @@ func TestRetriersThatAskDoNotRetryARefusal(t *testing.T) {
 	}
 }
 
-// A retrier that does not ask goes on, but inside a task its retries reach
+// A retrier that does not ask continues, but inside a task its retries reach
 // nothing, even after the reset time.
 func TestRetriersThatDoNotAskReachNothingInATask(t *testing.T) {
 	for name, retrier := range retriers {

@@ -332,7 +332,11 @@ func TestRule12DesignatedProbeLosesTheRace(t *testing.T) {
 		}
 	}))
 	r.due()
-	assert.EqualError(t, r.refused(), `circuit breaker forced open for "milvus", failing fast; only a reset closes it: no`)
+	assert.EqualError(
+		t,
+		r.refused(),
+		`circuit breaker forced open for "milvus", failing fast; only a reset closes it: no`,
+	)
 }
 
 // The order of admission: context, latch, forced state, credential stop, the

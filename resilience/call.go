@@ -14,17 +14,17 @@ type Op[T any] struct {
 	Name string
 	// Classify replaces Config.Classify for this operation. It is asked only
 	// about errors that are not nil. callerCtx is the context that the caller
-	// gave, not the one that the call ran under, so that callerCtx.Err() answers
-	// whether the caller left. It runs outside every lock and may be called
-	// concurrently.
+	// gave, not the one that the call ran under, so that callerCtx.Err()
+	// answers whether the caller left. It runs outside every lock and may be
+	// called concurrently.
 	Classify func(callerCtx context.Context, err error) Verdict
-	// Validate, when set, checks an answer that came without an error. The error
-	// it returns becomes the call's error and is classified as one: an upstream
-	// that answers garbage over a healthy transport has failed.
+	// Validate, when set, checks an answer that came without an error. The
+	// error it returns becomes the call's error and is classified as one: an
+	// upstream that answers garbage over a healthy transport has failed.
 	Validate func(T) error
-	// Settled, when set, is told the verdict of each admitted call: once, in the
-	// caller's goroutine, after the breaker has counted it and before the call
-	// returns. There is no verdict for a refused call, a panic or
+	// Settled, when set, is told the verdict of each admitted call: once, in
+	// the caller's goroutine, after the breaker has counted it and before the
+	// call returns. There is no verdict for a refused call, a panic or
 	// runtime.Goexit.
 	Settled func(Verdict)
 }

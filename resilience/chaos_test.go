@@ -123,7 +123,8 @@ func TestChaos(t *testing.T) {
 	for name, cfg := range map[string]resilience.Config{
 		"plain": {FailMax: 1, ResetTimeout: 1, ProbeTimeout: time.Hour},
 		"leases": {
-			FailMax: 3, ResetTimeout: time.Microsecond, ProbeTimeout: time.Microsecond, MaxProbes: 3, SuccessThreshold: 3,
+			FailMax: 3, ResetTimeout: time.Microsecond, ProbeTimeout: time.Microsecond,
+			MaxProbes: 3, SuccessThreshold: 3,
 		},
 		"throttled": {
 			FailMax: 2, ResetTimeout: 10 * time.Microsecond, ProbeTimeout: time.Hour,

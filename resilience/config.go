@@ -62,8 +62,8 @@ type Config struct {
 	// SuccessThreshold is how many consecutive good probes close the breaker.
 	// Default 1.
 	SuccessThreshold int
-	// Trip is the rule that opens the breaker: trip.Consecutive{} (the default),
-	// trip.CountWindow or trip.TimeWindow.
+	// Trip is the rule that opens the breaker: trip.Consecutive{} (the
+	// default), trip.CountWindow or trip.TimeWindow.
 	Trip trip.Rule
 	// Classify reads the errors of operations without a classifier of their
 	// own; Op.Classify says how. Default: the caller's own cancellation is
@@ -170,7 +170,8 @@ func (c Config) version() string {
 	_, _ = fmt.Fprintf(h, "%T%v", c.Trip, c.Trip)
 	for _, n := range []int64{
 		int64(c.FailMax), int64(c.ResetTimeout), int64(c.ProbeTimeout), int64(c.CallTimeout),
-		int64(c.MaxThrottle), int64(c.MaxProbes), int64(c.SuccessThreshold), flag(c.OpenOnThrottle), flag(c.StopOnDenied),
+		int64(c.MaxThrottle), int64(c.MaxProbes), int64(c.SuccessThreshold),
+		flag(c.OpenOnThrottle), flag(c.StopOnDenied),
 	} {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))
 	}

@@ -63,8 +63,11 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		{"x", count(trip.CountWindow{Slow: trip.SlowCall{Rate: 0.5}}), "SlowCall.Threshold"},
 		{"x", count(trip.CountWindow{Slow: trip.SlowCall{Threshold: 1, Rate: 2}}), "SlowCall.Rate"},
 		{"x", resilience.Config{Trip: trip.TimeWindow{Period: -1}}, "TimeWindow.Period"},
-		{"x", resilience.Config{Trip: trip.TimeWindow{Period: 9, Buckets: 10}},
-			"TimeWindow.Period is 9ns; it must be between 10ns"},
+		{
+			"x",
+			resilience.Config{Trip: trip.TimeWindow{Period: 9, Buckets: 10}},
+			"TimeWindow.Period is 9ns; it must be between 10ns",
+		},
 		{"x", resilience.Config{Trip: trip.TimeWindow{Buckets: 5000}}, "TimeWindow.Buckets"},
 		{"x", resilience.Config{Trip: trip.TimeWindow{MinCalls: -1}}, "TimeWindow.MinCalls"},
 		{"x", resilience.Config{Trip: &trip.CountWindow{}}, "Trip is a *trip.CountWindow; give the value"},
@@ -100,7 +103,12 @@ func FuzzConfig(f *testing.F) {
 		case 1:
 			cfg.Trip = trip.CountWindow{Size: size, MinCalls: minCalls, FailureRate: rate}
 		case 2:
-			cfg.Trip = trip.TimeWindow{Period: time.Duration(reset), Buckets: size, MinCalls: minCalls, FailureRate: rate}
+			cfg.Trip = trip.TimeWindow{
+				Period:      time.Duration(reset),
+				Buckets:     size,
+				MinCalls:    minCalls,
+				FailureRate: rate,
+			}
 		}
 		b, err := resilience.New(name, cfg)
 		if err != nil {

@@ -25,8 +25,8 @@
 // a closed breaker: the caller's own cancellation and bad requests are Ignored,
 // a throttling upstream only holds probes back, and a denied credential stops
 // the breaker if Config.StopOnDenied is set. A throttling upstream that is
-// Unavailable counts as failing. A deadline is a Failure, whoever set it. A
-// panic propagates to the caller and counts as neither.
+// Unavailable counts as failing. A deadline is a Failure, no matter who set it.
+// A panic propagates to the caller and counts as neither.
 //
 // # Time
 //

@@ -64,7 +64,12 @@ func ExampleCallOp() {
 		},
 	}
 	for _, answer := range []error{errNotFound, nil} {
-		_, err := resilience.CallOp(context.Background(), b, get, func(context.Context) (string, error) { return "", answer })
+		_, err := resilience.CallOp(
+			context.Background(),
+			b,
+			get,
+			func(context.Context) (string, error) { return "", answer },
+		)
 		s := b.Snapshot()
 		fmt.Printf("%v: %d successes, %d failures\n", err, s.Successes, s.Failures)
 	}

@@ -63,7 +63,8 @@ func (r *Registry) Keyed(prefix string, cfg Config) (breakerOf func(key string) 
 		return nil, err
 	}
 	k := &family{
-		prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(), overflow: overflow,
+		prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element),
+		recent: list.New(), overflow: overflow,
 	}
 	r.keyed[prefix] = k
 	return k.get, nil

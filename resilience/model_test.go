@@ -382,7 +382,16 @@ func (p *pair) compare(round, step int) {
 		[]uint64{s.Successes, s.Failures, s.Ignored, s.Throttled, s.Denied})
 	want := fmt.Sprintln(reads, m.gen, m.streak, m.opened, m.stale, m.rejected, m.nextProbe, m.outcomes)
 	if got != want {
-		p.t.Fatalf("round %d, step %d\n got %s\nwant %s\n%+v\n%v\nmodel %v", round, step, got, want, m.cfg, p.recent, m.moves)
+		p.t.Fatalf(
+			"round %d, step %d\n got %s\nwant %s\n%+v\n%v\nmodel %v",
+			round,
+			step,
+			got,
+			want,
+			m.cfg,
+			p.recent,
+			m.moves,
+		)
 	}
 	if s.Opened > 0 {
 		require.Equal(p.t, m.openedAt, int(s.LastOpened.Sub(p.start)), "opened at\n%v", p.recent)

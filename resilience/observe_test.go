@@ -100,7 +100,8 @@ func TestRule30Snapshot(t *testing.T) {
 	r.fail(2)
 	assert.Equal(t, resilience.Snapshot{
 		Name: "milvus", PolicyVersion: first.PolicyVersion, State: resilience.Closed, Generation: 3,
-		Reason: "consecutive failures", Streak: 2, FailMax: 5, Calls: 8, Successes: 1, Failures: 7, Probes: 1, Opened: 1,
+		Reason: "consecutive failures", Streak: 2, FailMax: 5, Calls: 8, Successes: 1, Failures: 7,
+		Probes: 1, Opened: 1,
 		LastFailure: errDown, LastOpened: r.start, LastClosed: r.start.Add(time.Minute),
 	}, r.Snapshot())
 }
@@ -133,7 +134,8 @@ func TestRule31TransitionsCarryTheStateThatEnds(t *testing.T) {
 		{
 			Upstream: "milvus", From: resilience.HalfOpen, To: resilience.Closed, At: at(76), Generation: 3,
 			Reason:   "probe succeeded",
-			Eligible: 2, ProbeID: 2, PolicyVersion: version, InState: time.Second, SinceOpened: 66 * time.Second, Refused: 1,
+			Eligible: 2, ProbeID: 2, PolicyVersion: version, InState: time.Second,
+			SinceOpened: 66 * time.Second, Refused: 1,
 		},
 	}, r.seen.Transitions())
 }
@@ -219,13 +221,17 @@ func TestRule31DefaultLog(t *testing.T) {
 	r.succeed(1)
 	r.Trip("drill")
 	r.refused()
-	assert.Equal(t, `level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason="consecutive failures" in_old_state=1h0m0s since_opened=0s generation=1 eligible=5 failures=5 policy_version=16c4e975 open_until=2030-01-01T01:01:00.000Z retry_in=1m0s
+	assert.Equal(
+		t,
+		`level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason="consecutive failures" in_old_state=1h0m0s since_opened=0s generation=1 eligible=5 failures=5 policy_version=16c4e975 open_until=2030-01-01T01:01:00.000Z retry_in=1m0s
 level=WARN msg="circuit breaker refuses calls" upstream=milvus error="circuit breaker open for \"milvus\", failing fast; next probe in 1m0s" operation=upsert task=embed/42
 level=WARN msg="circuit breaker changed state" upstream=milvus old_state=open new_state=half_open reason="reset timeout elapsed" in_old_state=1m0s since_opened=1m0s generation=2 eligible=0 failures=0 policy_version=16c4e975 probe_id=1
 level=WARN msg="circuit breaker changed state" upstream=milvus old_state=half_open new_state=closed reason="probe succeeded" in_old_state=0s since_opened=1m0s generation=3 eligible=1 failures=0 policy_version=16c4e975 probe_id=1 refused=4
 level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason=drill in_old_state=0s since_opened=0s generation=4 eligible=0 failures=0 policy_version=16c4e975 open_until=2030-01-01T01:02:00.000Z retry_in=1m0s
 level=WARN msg="circuit breaker refuses calls" upstream=milvus error="circuit breaker open for \"milvus\", failing fast; next probe in 1m0s"
-`, log.String())
+`,
+		log.String(),
+	)
 }
 
 // Rule 31: without a Logger the current default is used.

@@ -70,8 +70,8 @@ type Verdict struct {
 	RetryAfter time.Duration
 	// Unavailable goes with Throttled, and with no other outcome: the upstream
 	// cannot serve any caller now, as a 503 or a 529 with a time to wait says.
-	// The answer is waited out like a 429 and is in the totals as Throttled, yet
-	// it counts towards opening the breaker as a Failure does.
+	// The answer is waited out like a 429 and is in the totals as Throttled,
+	// yet it counts towards opening the breaker as a Failure does.
 	Unavailable bool
 }
 
@@ -94,7 +94,7 @@ func (v Verdict) final() Verdict {
 
 // classifyDefault ignores the caller's own cancellation, or its cause, which
 // net/http returns in its place, and counts every other error. A deadline is a
-// failure, whoever set it: a call that hangs is an outage.
+// failure, no matter who set it: a call that hangs is an outage.
 func classifyDefault(callerCtx context.Context, err error) Verdict {
 	if errors.Is(callerCtx.Err(), context.Canceled) &&
 		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(callerCtx))) {

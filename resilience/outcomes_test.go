@@ -55,7 +55,12 @@ func TestRule13ClassifierOfTheOperationRulesInEveryState(t *testing.T) {
 		return resilience.Verdict{Outcome: resilience.Success}
 	}}
 	get := func() error {
-		_, err := resilience.CallOp(t.Context(), r.Breaker, op, func(context.Context) (int, error) { return 0, notFound })
+		_, err := resilience.CallOp(
+			t.Context(),
+			r.Breaker,
+			op,
+			func(context.Context) (int, error) { return 0, notFound },
+		)
 		return err
 	}
 	r.fail(4)
@@ -263,8 +268,11 @@ func TestRule18StopOnDenied(t *testing.T) {
 		assert.Same(t, errKey, denied.Cause())
 		assert.Equal(t, "milvus", denied.Upstream())
 		assert.Equal(t, since, denied.Since())
-		assert.EqualError(t, err,
-			`"milvus" denied its credential or quota, not calling it again; fix that and reset the breaker: 401 invalid api key`)
+		assert.EqualError(
+			t,
+			err,
+			`"milvus" denied its credential or quota, not calling it again; fix that and reset the breaker: 401 invalid api key`,
+		)
 		r.Trip("no effect")
 		r.Reset()
 		r.succeed(1)
@@ -282,7 +290,12 @@ func TestRule19GarbageDoesNotCloseTheBreaker(t *testing.T) {
 		return nil
 	}}
 	ask := func(answer []int) error {
-		_, err := resilience.CallOp(t.Context(), r.Breaker, op, func(context.Context) ([]int, error) { return answer, nil })
+		_, err := resilience.CallOp(
+			t.Context(),
+			r.Breaker,
+			op,
+			func(context.Context) ([]int, error) { return answer, nil },
+		)
 		return err
 	}
 	r.due()
@@ -333,7 +346,8 @@ func TestRule20PanicsGoOnAndFreeTheSlot(t *testing.T) {
 			_, _ = resilience.CallOp(context.Background(), r.Breaker, bad, fail)
 		}, "classifier"},
 		{"validator", func(r *rig) {
-			_, _ = resilience.CallOp(context.Background(), r.Breaker, bad, func(context.Context) (int, error) { return 0, nil })
+			_, _ = resilience.CallOp(context.Background(), r.Breaker, bad,
+				func(context.Context) (int, error) { return 0, nil })
 		}, "validator"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -342,7 +356,12 @@ func TestRule20PanicsGoOnAndFreeTheSlot(t *testing.T) {
 			got, stack := leave(func() { row.fn(r) })
 			assert.Equal(t, row.want, got)
 			if row.name == "function" {
-				assert.True(t, strings.Contains(stack, "resilience_test.explode"), "the stack of the panic is kept:\n%s", stack)
+				assert.True(
+					t,
+					strings.Contains(stack, "resilience_test.explode"),
+					"the stack of the panic is kept:\n%s",
+					stack,
+				)
 			}
 			assert.Equal(t, 4, r.Snapshot().Streak, "a bug here says nothing about the upstream")
 			r.fail(1)

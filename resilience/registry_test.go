@@ -185,7 +185,8 @@ func BenchmarkKeyedFull(b *testing.B) {
 	}
 	for name, with := range fill {
 		b.Run(name, func(b *testing.B) {
-			k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{MaxKeys: 20_000})
+			k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).
+				Keyed("k", resilience.Config{MaxKeys: 20_000})
 			require.NoError(b, err)
 			held := make([]*resilience.Permit, 20_000)
 			for i := range held {

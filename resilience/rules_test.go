@@ -39,6 +39,11 @@ func TestManualNumbersTheRules(t *testing.T) {
 	text, err := os.ReadFile("../docs/breaker.md")
 	require.NoError(t, err)
 	for rule := 1; rule <= 33; rule++ {
-		assert.True(t, strings.Contains(string(text), "\n"+strconv.Itoa(rule)+". "), "docs/breaker.md has no rule %d", rule)
+		assert.True(
+			t,
+			strings.Contains(string(text), "\n"+strconv.Itoa(rule)+". "),
+			"docs/breaker.md has no rule %d",
+			rule,
+		)
 	}
 }

@@ -167,7 +167,12 @@ func TestSettledHearsTheVerdictThatCounted(t *testing.T) {
 				heard = append(heard, v)
 			},
 		}
-		_, err := resilience.CallOp(t.Context(), r.Breaker, op, func(context.Context) (int, error) { return 1, row.err })
+		_, err := resilience.CallOp(
+			t.Context(),
+			r.Breaker,
+			op,
+			func(context.Context) (int, error) { return 1, row.err },
+		)
 		assert.Equal(t, row.err != nil || row.validate != nil, err != nil, name)
 		assert.Equal(t, []resilience.Verdict{row.want}, heard, name)
 	}

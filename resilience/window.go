@@ -58,7 +58,12 @@ func reaches(part, whole int, ppm int64) bool { return int64(part)*1_000_000 >= 
 func ppm(r float64) int64 { return int64(math.Floor(r*1e6 + 1e-3)) }
 
 func newRateRule(minCalls int, failureRate float64, slow trip.SlowCall) rateRule {
-	return rateRule{minCalls: minCalls, failures: ppm(failureRate), slow: ppm(slow.Rate), threshold: int64(slow.Threshold)}
+	return rateRule{
+		minCalls:  minCalls,
+		failures:  ppm(failureRate),
+		slow:      ppm(slow.Rate),
+		threshold: int64(slow.Threshold),
+	}
 }
 
 // newWindow is the memory of a normal rule, nil if the rule needs none.

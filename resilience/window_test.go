@@ -30,7 +30,8 @@ func TestRule21ThresholdIsExact(t *testing.T) {
 			r.fail(failures - 1)
 			require.Equal(t, resilience.Closed, r.State(), "%d of %d, before", failures, calls)
 			r.fail(1)
-			// Even if the rate is not a whole number of parts per million, as 2/3.
+			// Even if the rate is not a whole number of parts per million, as
+			// 2/3.
 			require.Equal(t, resilience.Open, r.State(), "%d of %d", failures, calls)
 		}
 	}

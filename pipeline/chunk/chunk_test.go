@@ -130,13 +130,19 @@ func TestTableHeaderIsRepeated(t *testing.T) {
 
 func TestRowsModeGivesEachRowAChunk(t *testing.T) {
 	chunks := cut(t, chunk.Config{Mode: chunk.Rows, Count: words}, para("A."), para("B."),
-		block.Block{Kind: block.Table, Header: "h", Text: "1\n2", Row: 1}, block.Block{Kind: block.Table, Header: "h",
-			Text: "3", Row: 3},
-		block.Block{Kind: block.Record, Text: "k: v\nl: w", Row: 1}, block.Block{Kind: block.Record, Text: "k: u",
-			Row: 2})
+		block.Block{Kind: block.Table, Header: "h", Text: "1\n2", Row: 1}, block.Block{
+			Kind: block.Table, Header: "h",
+			Text: "3", Row: 3,
+		},
+		block.Block{Kind: block.Record, Text: "k: v\nl: w", Row: 1}, block.Block{
+			Kind: block.Record, Text: "k: u",
+			Row: 2,
+		})
 	assert.Equal(t, []string{": A.\n\nB.", ": h\n1", ": h\n2", ": h\n3", ": k: v\nl: w", ": k: u"}, texts(chunks))
-	assert.Equal(t, []int{0, 1, 2, 3, 1, 2}, []int{chunks[0].Row, chunks[1].Row, chunks[2].Row, chunks[3].Row,
-		chunks[4].Row, chunks[5].Row})
+	assert.Equal(t, []int{0, 1, 2, 3, 1, 2}, []int{
+		chunks[0].Row, chunks[1].Row, chunks[2].Row, chunks[3].Row,
+		chunks[4].Row, chunks[5].Row,
+	})
 }
 
 func TestFixedModeIgnoresStructure(t *testing.T) {
@@ -297,8 +303,10 @@ func FuzzChunks(f *testing.F) {
 		uint8(2))
 	f.Add("\x04r | s\n1 | 2\n3 | 4\n\n\x04r | s\n5 | 6\n\n\x02A\n\n\x02B\n\n\x0aC", uint8(2), uint8(30), uint8(5),
 		uint16(100), uint8(0))
-	counters := []func(string) int{words, chunk.EstimateTokens, utf8.RuneCountInString,
-		func(s string) int { return (len(s) + 3) / 4 }}
+	counters := []func(string) int{
+		words, chunk.EstimateTokens, utf8.RuneCountInString,
+		func(s string) int { return (len(s) + 3) / 4 },
+	}
 	f.Fuzz(func(t *testing.T, text string, mode, tokens, overlap uint8, maxBytes uint16, counter uint8) {
 		cfg := chunk.Config{
 			Mode: chunk.Mode(mode % 3), Tokens: 8 + int(tokens), MaxBytes: 64 + int(maxBytes%4096),

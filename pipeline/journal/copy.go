@@ -37,10 +37,14 @@ type table struct {
 }
 
 var tables = []table{
-	{name: "document", key: 2, columns: []string{"destination", "id", "sha", "policy", "chunks", "at", "location",
-		"version", "parser", "plain", "pending"}},
-	{name: "problem", key: 2, columns: []string{"destination", "id", "sha", "policy", "status", "stage", "kind",
-		"reason", "at", "location"}},
+	{name: "document", key: 2, columns: []string{
+		"destination", "id", "sha", "policy", "chunks", "at", "location",
+		"version", "parser", "plain", "pending",
+	}},
+	{name: "problem", key: 2, columns: []string{
+		"destination", "id", "sha", "policy", "status", "stage", "kind",
+		"reason", "at", "location",
+	}},
 	{name: "destination", key: 1, columns: []string{"destination", "collection"}},
 	{name: "run", key: 1, columns: []string{"destination", "at", "summary"}},
 	{name: "answer", key: 1, columns: []string{"key", "text"}, most: paidKept},
@@ -223,8 +227,12 @@ func (j *Journal) WriteAll(ctx context.Context, w io.Writer) (mark int64, err er
 func (c *copier) table(ctx context.Context, tx *sql.Tx, t table) error {
 	query := "SELECT " + t.list() + " FROM " + t.name
 	if t.blob != "" {
-		query = fmt.Sprintf("SELECT %s FROM %s JOIN (SELECT rowid AS age, space, key FROM paid ORDER BY age DESC LIMIT %d) USING (space, key)",
-			t.list(), t.name, paidKept)
+		query = fmt.Sprintf(
+			"SELECT %s FROM %s JOIN (SELECT rowid AS age, space, key FROM paid ORDER BY age DESC LIMIT %d) USING (space, key)",
+			t.list(),
+			t.name,
+			paidKept,
+		)
 	}
 	if t.most > 0 {
 		query += fmt.Sprintf(" WHERE rowid > (SELECT max(rowid) FROM %s) - %d", t.name, t.most)

@@ -66,12 +66,16 @@ func fill(t *testing.T, j *Journal) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, j.Complete(ctx, "d",
-		Document{ID: "a/ü \x01\"", SHA: "s", Policy: "p", Chunks: 3, At: noon, Location: "/a", Version: `"e"/3`,
-			Parser: "md"},
+		Document{
+			ID: "a/ü \x01\"", SHA: "s", Policy: "p", Chunks: 3, At: noon, Location: "/a", Version: `"e"/3`,
+			Parser: "md",
+		},
 		Document{ID: "b", SHA: "t", Policy: "p", Chunks: 1, At: noon, Plain: "q", Pending: true}))
 	require.NoError(t, j.Fail(ctx, "d",
-		Problem{ID: "c", SHA: "u", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty",
-			Reason: "<nothing>\n", At: noon, Location: "s3://b/c"},
+		Problem{
+			ID: "c", SHA: "u", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty",
+			Reason: "<nothing>\n", At: noon, Location: "s3://b/c",
+		},
 		Problem{ID: "e", Status: Deferred, Stage: "embed", Kind: "stopped", Reason: "r", At: noon}))
 	require.NoError(t, j.EndRun(ctx, "d", noon, map[string]int{"documents": 4}))
 	_, err := j.SetCollection(ctx, "d", "ingest-1")
@@ -120,8 +124,10 @@ func TestChangesAreBounded(t *testing.T) {
 	copied, _ := fresh(t)
 	const problems, reason = 2_000, 5_000 // 10 MB
 	for i := range problems {
-		require.NoError(t, j.Fail(ctx, "d", Problem{ID: strconv.Itoa(i), Status: Deferred,
-			Reason: strings.Repeat("x", reason), At: noon}))
+		require.NoError(t, j.Fail(ctx, "d", Problem{
+			ID: strconv.Itoa(i), Status: Deferred,
+			Reason: strings.Repeat("x", reason), At: noon,
+		}))
 	}
 	copies := 0
 	for {
@@ -265,8 +271,11 @@ func TestDamagedCopies(t *testing.T) {
 		{"vector", header + `["vector","m","k","%"]` + "\n", "a vector", false},
 		{"cut short", header + `["-problem","d","a"]` + "\n", "breaks off", false},
 		{"cut in a line", header + `["-problem","d`, "breaks off", false},
-		{"lines lost", header + `["-problem","d","a"]` + "\n" + `{"end":2}` + "\n", "its end does not fit its 1 lines",
-			false},
+		{
+			"lines lost", header + `["-problem","d","a"]` + "\n" + `{"end":2}` + "\n",
+			"its end does not fit its 1 lines",
+			false,
+		},
 		{"more", header + `{"end":0}` + "\n" + `["-problem","d","a"]` + "\n", "more behind its end", false},
 		{"endless line", header + strings.Repeat(" ", longestLine+1<<20), "a line is longer than", false},
 		{"no end", header + `{"start":0}` + "\n", "its end does not fit", false},
@@ -295,8 +304,10 @@ func TestReaderThatFailsIsNotTheEndOfACopy(t *testing.T) {
 	const whole = `{"journal":1,"tables":{"problem":["destination","id"]}}` + "\n" + `["-problem","d","a"]` + "\n" +
 		`{"end":1}` + "\n"
 	for _, text := range []string{"", whole[:20], whole[:len(whole)-1], whole} {
-		for _, failure := range []error{fmt.Errorf("broke off: %w", io.EOF),
-			fmt.Errorf("broke off: %w", bufio.ErrBufferFull), io.ErrUnexpectedEOF} {
+		for _, failure := range []error{
+			fmt.Errorf("broke off: %w", io.EOF),
+			fmt.Errorf("broke off: %w", bufio.ErrBufferFull), io.ErrUnexpectedEOF,
+		} {
 			j, _ := fresh(t)
 			require.NoError(t, j.Fail(t.Context(), "d", Problem{ID: "a", Status: Deferred, At: noon}))
 			err := j.Apply(t.Context(), io.MultiReader(strings.NewReader(text), iotest.ErrReader(failure)))
@@ -326,8 +337,10 @@ func TestCopyOfAnOlderLayout(t *testing.T) {
 // tables names what the schema has, but for what is not copied.
 func TestEveryColumnIsCopied(t *testing.T) {
 	j, _ := fresh(t)
-	rows, err := j.db.QueryContext(t.Context(),
-		"SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type='table' ORDER BY m.name, c.cid")
+	rows, err := j.db.QueryContext(
+		t.Context(),
+		"SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type='table' ORDER BY m.name, c.cid",
+	)
 	require.NoError(t, err)
 	found := map[string][]string{}
 	for rows.Next() {
@@ -375,9 +388,11 @@ func BenchmarkCopy(b *testing.B) {
 	require.NoError(b, j.Track(ctx))
 	documents := make([]Document, 100_000)
 	for i := range documents {
-		documents[i] = Document{ID: fmt.Sprintf("docs/guide/%06d.md", i), SHA: fmt.Sprintf("%064x", i*7919),
+		documents[i] = Document{
+			ID: fmt.Sprintf("docs/guide/%06d.md", i), SHA: fmt.Sprintf("%064x", i*7919),
 			Policy: fmt.Sprintf("%064x", 1), Chunks: 4, At: noon,
-			Location: fmt.Sprintf("/srv/docs/guide/%06d.md", i), Parser: "markdown"}
+			Location: fmt.Sprintf("/srv/docs/guide/%06d.md", i), Parser: "markdown",
+		}
 	}
 	require.NoError(b, j.Complete(ctx, "d", documents...))
 	b.Run("write", func(b *testing.B) {

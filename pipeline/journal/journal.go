@@ -268,12 +268,17 @@ func (j *Journal) prepare(ctx context.Context, mode string) error {
 		return j.wrap(err)
 	}
 	if found > version {
-		return &CorruptError{Path: j.path,
-			Err: fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version)}
+		return &CorruptError{
+			Path: j.path,
+			Err:  fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version),
+		}
 	}
 	if mode == "ro" {
 		if found < version {
-			return fmt.Errorf("journal %s was written by an older version; 'ingest retry' or any run brings it up to date", j.path)
+			return fmt.Errorf(
+				"journal %s was written by an older version; 'ingest retry' or any run brings it up to date",
+				j.path,
+			)
 		}
 		return nil
 	}
@@ -546,8 +551,10 @@ func all[T any](j *Journal, rows *sql.Rows, scan func(scanner) (T, error)) ([]T,
 
 // Destinations lists the destinations that the journal knows, sorted.
 func (j *Journal) Destinations(ctx context.Context) ([]string, error) {
-	rows, err := j.db.QueryContext(ctx,
-		"SELECT destination FROM document UNION SELECT destination FROM problem UNION SELECT destination FROM run ORDER BY 1")
+	rows, err := j.db.QueryContext(
+		ctx,
+		"SELECT destination FROM document UNION SELECT destination FROM problem UNION SELECT destination FROM run ORDER BY 1",
+	)
 	if err != nil {
 		return nil, j.wrap(err)
 	}
@@ -569,8 +576,8 @@ func (j *Journal) EndRun(ctx context.Context, destination string, at time.Time, 
 	return j.wrap(err)
 }
 
-// LastRun returns the summary that EndRun kept, as JSON, and when; nil before the
-// first.
+// LastRun returns the summary that EndRun kept, as JSON, and when; nil before
+// the first.
 func (j *Journal) LastRun(ctx context.Context, destination string) (json.RawMessage, time.Time, error) {
 	var at int64
 	var text string

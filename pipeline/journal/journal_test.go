@@ -35,8 +35,10 @@ func TestCompleteAndFail(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, ok)
 
-	dead := Problem{ID: "a", SHA: "s", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty",
-		Reason: "nothing in it", At: noon}
+	dead := Problem{
+		ID: "a", SHA: "s", Policy: "p", Status: DeadLetter, Stage: "parse", Kind: "empty",
+		Reason: "nothing in it", At: noon,
+	}
 	require.NoError(t, j.Fail(ctx, "d", dead, Problem{ID: "b", Status: Deferred, At: noon}))
 	got, ok, err := j.Problem(ctx, "d", "a")
 	require.NoError(t, err)

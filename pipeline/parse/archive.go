@@ -39,7 +39,8 @@ func (r *Registry) parseZip(ctx context.Context, in Input, emit func(block.Block
 // readMember hands a member to its parser. One that cannot be unpacked is
 // noted, unless the budget is spent.
 func readMember(ctx context.Context, r *Registry, b *budget, name string, content []byte, err error,
-	emit func(block.Block) error) error {
+	emit func(block.Block) error,
+) error {
 	name = memberName(name)
 	if err == nil {
 		in := FromBytes(name, content)

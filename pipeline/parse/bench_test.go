@@ -24,7 +24,10 @@ import (
 // MB/s is of the document.
 func BenchmarkParse(b *testing.B) {
 	reg := newRegistry(b, parse.Limits{})
-	prose := strings.Repeat("The breaker opens after five failures in a row, and stays open for half a minute. Then one call may try.\n\n", 1000)
+	prose := strings.Repeat(
+		"The breaker opens after five failures in a row, and stays open for half a minute. Then one call may try.\n\n",
+		1000,
+	)
 	var records strings.Builder
 	for i := range 5000 {
 		records.WriteString(`{"id":` + strconv.Itoa(i) + `,"name":"valve","tags":["a","b"],"at":{"x":1.5,"y":null}}` +
@@ -54,8 +57,10 @@ func BenchmarkParse(b *testing.B) {
 const rival = "PENSTOCK_LLAMAINDEX"
 
 // measured are the formats of BenchmarkFormats.
-var measured = []string{"pdf", "docx", "pptx", "xlsx", "odt", "epub", "rtf", "eml", "html", "md", "csv", "json", "xml",
-	"txt"}
+var measured = []string{
+	"pdf", "docx", "pptx", "xlsx", "odt", "epub", "rtf", "eml", "html", "md", "csv", "json", "xml",
+	"txt",
+}
 
 // BenchmarkFormats reads the corpus by format, one file after the other; MB/s
 // is of the files on disk. With a Python that has LlamaIndex it has its readers

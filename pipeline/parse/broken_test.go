@@ -51,7 +51,8 @@ func formats(t *testing.T) map[string]string {
 	return map[string]string{
 		"a.txt": strings.Repeat("One line of text.\n\n", 20_000), "utf16.txt": "\xff\xfe" +
 			strings.Repeat("a\x00\n\x00", 50_000),
-		"a.md": "---\ntitle: x\n---\n# A\n\n- b\n\n```go\nx\n```\n", "a.html": page, "a.xml": `<?xml version="1.0"?><a><title>t</title>x<b>y</b></a>`,
+		"a.md": "---\ntitle: x\n---\n# A\n\n- b\n\n```go\nx\n```\n", "a.html": page,
+		"a.xml": `<?xml version="1.0"?><a><title>t</title>x<b>y</b></a>`,
 		"a.csv": "name,value\n" + strings.Repeat("row,1\r\n", 50_000), "a.json": `[` +
 			strings.Repeat(`{"a":[1,{"b":"c"}]},`, 20_000) + `{"a":2}]`,
 		"a.jsonl": strings.Repeat(`{"a":"b"}`+"\n", 50_000), "a.go": "package a\n" +
@@ -84,8 +85,10 @@ func TestSourceThatBreaksOffIsNoWholeDocument(t *testing.T) {
 				io.ErrUnexpectedEOF), io.ErrClosedPipe,
 			io.EOF, // of a file that is shorter by now
 		} {
-			for _, at := range []int{0, 1, 100, len(content) / 4, len(content) / 2, len(content) - 40,
-				len(content) - 1} {
+			for _, at := range []int{
+				0, 1, 100, len(content) / 4, len(content) / 2, len(content) - 40,
+				len(content) - 1,
+			} {
 				for _, once := range []bool{false, true} {
 					if at >= len(content) || at < 0 {
 						continue

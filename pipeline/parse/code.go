@@ -15,16 +15,24 @@ const stanzaBytes = 1 << 10
 // codeLanguages maps extensions to the names that fences use.
 var codeLanguages = map[string]string{
 	".go": "go", ".py": "python", ".pyi": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript",
-	".jsx": "jsx", ".ts": "typescript", ".tsx": "tsx", ".java": "java", ".kt": "kotlin", ".kts": "kotlin", ".scala": "scala",
-	".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hpp": "cpp", ".hh": "cpp", ".cs": "csharp", ".fs": "fsharp",
+	".jsx": "jsx", ".ts": "typescript", ".tsx": "tsx", ".java": "java", ".kt": "kotlin",
+	".kts": "kotlin", ".scala": "scala",
+	".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hpp": "cpp", ".hh": "cpp",
+	".cs": "csharp", ".fs": "fsharp",
 	".rs": "rust", ".rb": "ruby", ".php": "php", ".pl": "perl", ".pm": "perl", ".lua": "lua", ".r": "r", ".jl": "julia",
 	".swift": "swift", ".m": "objectivec", ".mm": "objectivec", ".dart": "dart", ".ex": "elixir", ".exs": "elixir",
-	".erl": "erlang", ".hs": "haskell", ".ml": "ocaml", ".clj": "clojure", ".el": "elisp", ".lisp": "lisp", ".scm": "scheme",
-	".sh": "bash", ".bash": "bash", ".zsh": "zsh", ".fish": "fish", ".ps1": "powershell", ".bat": "batch", ".sql": "sql",
-	".css": "css", ".scss": "scss", ".less": "less", ".vue": "vue", ".svelte": "svelte", ".proto": "protobuf", ".graphql": "graphql",
-	".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".ini": "ini", ".cfg": "ini", ".conf": "ini", ".properties": "properties",
-	".tf": "hcl", ".hcl": "hcl", ".nix": "nix", ".zig": "zig", ".nim": "nim", ".v": "verilog", ".vhd": "vhdl", ".asm": "asm", ".s": "asm",
-	".mk": "makefile", "makefile": "makefile", "dockerfile": "dockerfile", ".dockerfile": "dockerfile", ".cmake": "cmake", ".diff": "diff", ".patch": "diff",
+	".erl": "erlang", ".hs": "haskell", ".ml": "ocaml", ".clj": "clojure", ".el": "elisp",
+	".lisp": "lisp", ".scm": "scheme",
+	".sh": "bash", ".bash": "bash", ".zsh": "zsh", ".fish": "fish", ".ps1": "powershell",
+	".bat": "batch", ".sql": "sql",
+	".css": "css", ".scss": "scss", ".less": "less", ".vue": "vue", ".svelte": "svelte",
+	".proto": "protobuf", ".graphql": "graphql",
+	".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".ini": "ini", ".cfg": "ini", ".conf": "ini",
+	".properties": "properties",
+	".tf":         "hcl", ".hcl": "hcl", ".nix": "nix", ".zig": "zig", ".nim": "nim", ".v": "verilog",
+	".vhd": "vhdl", ".asm": "asm", ".s": "asm",
+	".mk": "makefile", "makefile": "makefile", "dockerfile": "dockerfile", ".dockerfile": "dockerfile",
+	".cmake": "cmake", ".diff": "diff", ".patch": "diff",
 }
 
 // parseCode reads source code, in blocks that end where a definition does.

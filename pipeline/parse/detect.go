@@ -60,8 +60,8 @@ func (r *Registry) registerBuiltin() {
 		"application/gzip", "application/x-bzip2", ".gz", ".tgz", ".bz2")
 }
 
-// builtin is a parser of this package. Its version rises whenever the same bytes
-// give other blocks.
+// builtin is a parser of this package. Its version rises whenever the same
+// bytes give other blocks.
 type builtin struct {
 	name    string
 	version int

@@ -89,8 +89,10 @@ func (b *opf) element(e xml.StartElement) {
 		if decoded, err := url.PathUnescape(href); err == nil {
 			href = decoded
 		}
-		b.items[attr(e, "id")] = opfItem{path.Join(path.Dir(b.path), href), attr(e, "media-type"),
-			attr(e, "properties")}
+		b.items[attr(e, "id")] = opfItem{
+			path.Join(path.Dir(b.path), href), attr(e, "media-type"),
+			attr(e, "properties"),
+		}
 	case "itemref":
 		b.spine = append(b.spine, attr(e, "idref"))
 	}

@@ -66,8 +66,10 @@ func TestHTMLTables(t *testing.T) {
 	}{
 		{"without a head", "<table><tr><td>a<td>b<tr><td>c<td>d</table>", []string{"table a | b\nc | d"}},
 		{"head alone", "<table><tr><th>a<th>b</table>", []string{"table a | b"}},
-		{"head in the first row", "<table><tr><th>a<th>b</th></tr><tr><td>c<td>d</table>",
-			[]string{"table {a | b} c | d"}},
+		{
+			"head in the first row", "<table><tr><th>a<th>b</th></tr><tr><td>c<td>d</table>",
+			[]string{"table {a | b} c | d"},
+		},
 		{"for layout", "<table><tr><td>side<td><h1>Title</h1><p>text<td>end</table>after", []string{
 			"paragraph side", "heading1 Title", "paragraph text", "paragraph end", "paragraph after",
 		}},
@@ -111,7 +113,8 @@ func TestMarkdown(t *testing.T) {
 }
 
 func TestEncodings(t *testing.T) {
-	const german, russian = "Größe und Maße der Brücke in Köln, über den Fluß", "Съешь же ещё этих мягких французских булок, да выпей чаю. Широкая электрификация южных губерний даст мощный толчок"
+	const german, russian = "Größe und Maße der Brücke in Köln, über den Fluß",
+		"Съешь же ещё этих мягких французских булок, да выпей чаю. Широкая электрификация южных губерний даст мощный толчок"
 	const japan, chinese = "これは日本語の文章です。吾輩は猫である。名前はまだ無い。どこで生れたか", "这是一个中文句子。我们在这里测试编码的检测。北京是中华人民共和国的首都"
 	le, be := textunicode.LittleEndian, textunicode.BigEndian
 	reg := newRegistry(t, parse.Limits{})

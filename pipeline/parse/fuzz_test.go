@@ -24,8 +24,10 @@ func fuzz(f *testing.F, name string, seeds ...string) {
 // fuzzIn mutates a part of a document: a whole package that is mutated is
 // hardly ever one still.
 func fuzzIn(f *testing.F, name string, pack func(t testing.TB, part string) string, seeds ...string) {
-	reg := newRegistry(f, parse.Limits{MaxSize: 1 << 20, MaxUnpacked: 4 << 20, MaxEntries: 200,
-		Timeout: 20 * time.Second})
+	reg := newRegistry(f, parse.Limits{
+		MaxSize: 1 << 20, MaxUnpacked: 4 << 20, MaxEntries: 200,
+		Timeout: 20 * time.Second,
+	})
 	for _, seed := range seeds {
 		f.Add([]byte(seed))
 	}
@@ -107,36 +109,66 @@ func FuzzDOCXDocument(f *testing.F) {
 		return zipOf(t, "word/document.xml", part, "word/styles.xml",
 			`<w:styles `+wordNS+`><w:style w:styleId="h"><w:name w:val="heading 2"/></w:style></w:styles>`)
 	}
-	fuzzIn(f, "a.docx", pack, `<w:document `+wordNS+`><w:body><w:p><w:pPr><w:pStyle w:val="h"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p>`+
-		`<w:tbl><w:tblPr><w:tblLook w:firstRow="1"/></w:tblPr><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc></w:tr></w:tbl></w:body></w:document>`)
+	fuzzIn(
+		f,
+		"a.docx",
+		pack,
+		`<w:document `+wordNS+`><w:body><w:p><w:pPr><w:pStyle w:val="h"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p>`+
+			`<w:tbl><w:tblPr><w:tblLook w:firstRow="1"/></w:tblPr><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc></w:tr></w:tbl></w:body></w:document>`,
+	)
 }
 
 func FuzzPPTXSlide(f *testing.F) {
 	pack := func(t testing.TB, part string) string {
-		return zipOf(t, "ppt/presentation.xml",
+		return zipOf(
+			t,
+			"ppt/presentation.xml",
 			`<p:presentation `+slideNS+`><p:sldIdLst><p:sldId id="256" r:id="rA"/></p:sldIdLst></p:presentation>`,
-			"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/></Relationships>`,
-			"ppt/slides/slide1.xml", part,
-			"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="r1" Type="x/chart" Target="slide1.xml"/><Relationship Id="r2" Type="x/notesSlide" Target="slide1.xml"/></Relationships>`)
+			"ppt/_rels/presentation.xml.rels",
+			`<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/></Relationships>`,
+			"ppt/slides/slide1.xml",
+			part,
+			"ppt/slides/_rels/slide1.xml.rels",
+			`<Relationships><Relationship Id="r1" Type="x/chart" Target="slide1.xml"/><Relationship Id="r2" Type="x/notesSlide" Target="slide1.xml"/></Relationships>`,
+		)
 	}
-	fuzzIn(f, "a.pptx", pack, chartXML, `<p:sld `+slideNS+`>`+shape(`<p:ph type="title"/>`,
-		"Box")+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc></a:tr></a:tbl></p:sld>`)
+	fuzzIn(f, "a.pptx", pack, chartXML, `<p:sld `+slideNS+`>`+shape(
+		`<p:ph type="title"/>`,
+		"Box",
+	)+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc></a:tr></a:tbl></p:sld>`)
 }
 
 func FuzzODTContent(f *testing.F) {
 	pack := func(t testing.TB, part string) string {
 		return zipOf(t, "mimetype", "application/vnd.oasis.opendocument.text", "content.xml", part, "meta.xml", part)
 	}
-	fuzzIn(f, "a.odt", pack, `<x `+odfNS+`><text:h text:outline-level="2">Head</text:h><text:list><text:list-item><text:p>item<text:s text:c="9"/></text:p></text:list-item></text:list>`+
-		`<table:table table:name="T"><table:table-header-rows><table:table-row><table:table-cell table:number-columns-repeated="2"><text:p>1</text:p></table:table-cell></table:table-row></table:table-header-rows></table:table></x>`)
+	fuzzIn(
+		f,
+		"a.odt",
+		pack,
+		`<x `+odfNS+`><text:h text:outline-level="2">Head</text:h><text:list><text:list-item><text:p>item<text:s text:c="9"/></text:p></text:list-item></text:list>`+
+			`<table:table table:name="T"><table:table-header-rows><table:table-row><table:table-cell table:number-columns-repeated="2"><text:p>1</text:p></table:table-cell></table:table-row></table:table-header-rows></table:table></x>`,
+	)
 }
 
 func FuzzEPUBPackage(f *testing.F) {
 	pack := func(t testing.TB, part string) string {
-		return zipOf(t, "META-INF/container.xml",
-			`<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>`, "b.opf", part, "a.xhtml", part)
+		return zipOf(
+			t,
+			"META-INF/container.xml",
+			`<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>`,
+			"b.opf",
+			part,
+			"a.xhtml",
+			part,
+		)
 	}
-	fuzzIn(f, "a.epub", pack, `<package><metadata><title>T</title></metadata><manifest><item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest><spine><itemref idref="a"/></spine></package>`)
+	fuzzIn(
+		f,
+		"a.epub",
+		pack,
+		`<package><metadata><title>T</title></metadata><manifest><item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest><spine><itemref idref="a"/></spine></package>`,
+	)
 }
 
 func FuzzXLSXSheet(f *testing.F) {
@@ -144,7 +176,12 @@ func FuzzXLSXSheet(f *testing.F) {
 	pack := func(t testing.TB, part string) string {
 		return withMember(t, workbook, "xl/worksheets/sheet1.xml", part)
 	}
-	fuzzIn(f, "a.xlsx", pack, `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData><row r="1"><c r="A1" t="s"><v>0</v></c><c r="B9" t="inlineStr"><is><t>x</t></is></c></row></sheetData></worksheet>`)
+	fuzzIn(
+		f,
+		"a.xlsx",
+		pack,
+		`<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData><row r="1"><c r="A1" t="s"><v>0</v></c><c r="B9" t="inlineStr"><is><t>x</t></is></c></row></sheetData></worksheet>`,
+	)
 }
 
 // withMember is a zip with another content for one of its members.

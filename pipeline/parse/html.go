@@ -239,8 +239,10 @@ func (w *htmlWalker) skip(name string) {
 }
 
 func isVoid(name string) bool {
-	return slices.Contains([]string{"img", "br", "hr", "input", "link", "meta", "area", "base", "col", "embed",
-		"source", "track", "wbr"}, name)
+	return slices.Contains([]string{
+		"img", "br", "hr", "input", "link", "meta", "area", "base", "col", "embed",
+		"source", "track", "wbr",
+	}, name)
 }
 
 // open begins an element.

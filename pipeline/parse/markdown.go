@@ -54,8 +54,10 @@ func frontMatter(content string, emit func(block.Block) error) (string, error) {
 		for line := range strings.SplitSeq(meta, "\n") {
 			key, value, _ := strings.Cut(strings.Replace(line, "=", ":", 1), ":")
 			if strings.TrimSpace(key) == "title" {
-				if err := emit(block.Block{Kind: block.Title,
-					Text: strings.Trim(strings.TrimSpace(value), `"'`)}); err != nil {
+				if err := emit(block.Block{
+					Kind: block.Title,
+					Text: strings.Trim(strings.TrimSpace(value), `"'`),
+				}); err != nil {
 					return "", err
 				}
 			}

@@ -37,23 +37,30 @@ const (
 )
 
 func docx(t testing.TB) string {
-	return zipOf(t,
-		"docProps/core.xml", `<cp:coreProperties xmlns:cp="c" xmlns:dc="d"><dc:title>Plan</dc:title><dc:creator>x</dc:creator></cp:coreProperties>`,
-		"word/styles.xml", `<w:styles `+wordNS+`><w:style w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style></w:styles>`,
-		"word/document.xml", `<w:document `+wordNS+`><w:body>
+	return zipOf(
+		t,
+		"docProps/core.xml",
+		`<cp:coreProperties xmlns:cp="c" xmlns:dc="d"><dc:title>Plan</dc:title><dc:creator>x</dc:creator></cp:coreProperties>`,
+		"word/styles.xml",
+		`<w:styles `+wordNS+`><w:style w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style></w:styles>`,
+		"word/document.xml",
+		`<w:document `+wordNS+`><w:body>
 <w:p><w:pPr><w:pStyle w:val="berschrift2"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p>
 <w:p><w:r><w:t xml:space="preserve">One </w:t></w:r><w:del><w:r><w:delText>no</w:delText></w:r></w:del><w:ins><w:r><w:t>two</w:t><w:br/><w:t>three</w:t></w:r></w:ins></w:p>
 <w:p><w:pPr><w:numPr><w:ilvl w:val="1"/><w:numId w:val="4"/></w:numPr></w:pPr><w:r><w:t>item</w:t></w:r></w:p>
 <w:tbl><w:tr><w:trPr><w:tblHeader/></w:trPr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr>
 <w:tr><w:tc><w:p><w:r><w:t>1</w:t></w:r></w:p><w:p><w:r><w:t>x</w:t></w:r></w:p></w:tc><w:tc><w:p/></w:tc></w:tr></w:tbl></w:body></w:document>`,
-		"word/footnotes.xml", `<w:footnotes `+wordNS+`><w:footnote><w:p><w:r><w:t>Foot.</w:t></w:r></w:p></w:footnote></w:footnotes>`)
+		"word/footnotes.xml",
+		`<w:footnotes `+wordNS+`><w:footnote><w:p><w:r><w:t>Foot.</w:t></w:r></w:p></w:footnote></w:footnotes>`,
+	)
 }
 
 func TestDOCX(t *testing.T) {
 	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", docx(t))
 	require.NoError(t, err)
 	assert.Equal(t, []string{
-		"title Plan", "heading2 Head", "paragraph One two\nthree", "list item2 item", "table {a | b} 1 x", "paragraph Foot.",
+		"title Plan", "heading2 Head", "paragraph One two\nthree", "list item2 item",
+		"table {a | b} 1 x", "paragraph Foot.",
 	}, outline(blocks))
 }
 
@@ -66,15 +73,25 @@ func TestDOCXStyles(t *testing.T) {
 			`<w:style w:styleId="n"><w:name w:val="Normal"/></w:style><w:style w:styleId="s"><w:name w:val="Heading 3"/></w:style></w:styles>`, "heading3"},
 		{"outline level", `<w:styles ` + wordNS +
 			`><w:style w:styleId="s"><w:name w:val="Mine"/><w:pPr><w:outlineLvl w:val="1"/></w:pPr></w:style></w:styles>`, "heading2"},
-		{"title", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Title"/></w:style></w:styles>`,
-			"heading1"},
+		{
+			"title", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Title"/></w:style></w:styles>`,
+			"heading1",
+		},
 		{"other prefix", `<x:styles xmlns:x="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><x:style x:styleId="s"><x:name x:val="heading 4"/></x:style></x:styles>`, "heading4"},
-		{"none", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Quote"/></w:style></w:styles>`,
-			"paragraph"},
+		{
+			"none", `<w:styles ` + wordNS + `><w:style w:styleId="s"><w:name w:val="Quote"/></w:style></w:styles>`,
+			"paragraph",
+		},
 		{"odd", `</w:style>`, "paragraph"},
 	} {
-		blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(t, "word/styles.xml", row.styles,
-			"word/document.xml", `<w:document `+wordNS+`><w:p><w:pPr><w:pStyle w:val="s"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p></w:document>`))
+		blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(
+			t,
+			"word/styles.xml",
+			row.styles,
+			"word/document.xml",
+			`<w:document `+wordNS+
+				`><w:p><w:pPr><w:pStyle w:val="s"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p></w:document>`,
+		))
 		if row.name == "odd" {
 			assert.Equal(t, "malformed", kindOf(err), row.name)
 			continue
@@ -90,15 +107,26 @@ func shape(holder, text string) string {
 }
 
 func pptx(t testing.TB) string {
-	return zipOf(t,
-		"ppt/presentation.xml", `<p:presentation `+slideNS+`><p:sldIdLst><p:sldId id="256" r:id="rB"/><p:sldId id="257" r:id="rA"/></p:sldIdLst></p:presentation>`,
-		"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/><Relationship Id="rB" Type="x/slide" Target="/ppt/slides/slide2.xml"/></Relationships>`,
-		"ppt/slides/slide1.xml", `<p:sld `+slideNS+`>`+shape("",
-			"Box")+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc><a:tc/></a:tr><a:tr><a:tc><a:p><a:r><a:t>v</a:t></a:r></a:p></a:tc><a:tc/></a:tr></a:tbl></p:sld>`,
-		"ppt/slides/slide2.xml", `<p:sld `+slideNS+`>`+shape(`<p:ph type="ctrTitle"/>`,
+	return zipOf(
+		t,
+		"ppt/presentation.xml",
+		`<p:presentation `+slideNS+
+			`><p:sldIdLst><p:sldId id="256" r:id="rB"/><p:sldId id="257" r:id="rA"/></p:sldIdLst></p:presentation>`,
+		"ppt/_rels/presentation.xml.rels",
+		`<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/><Relationship Id="rB" Type="x/slide" Target="/ppt/slides/slide2.xml"/></Relationships>`,
+		"ppt/slides/slide1.xml",
+		`<p:sld `+slideNS+`>`+shape(
+			"",
+			"Box",
+		)+`<a:tbl><a:tblPr firstRow="1"/><a:tr><a:tc><a:p><a:r><a:t>h</a:t></a:r></a:p></a:tc><a:tc/></a:tr><a:tr><a:tc><a:p><a:r><a:t>v</a:t></a:r></a:p></a:tc><a:tc/></a:tr></a:tbl></p:sld>`,
+		"ppt/slides/slide2.xml",
+		`<p:sld `+slideNS+`>`+shape(`<p:ph type="ctrTitle"/>`,
 			"Hello")+shape(`<p:ph idx="1"/>`, "Point")+shape(`<p:ph type="sldNum"/>`, "1")+`</p:sld>`,
-		"ppt/slides/_rels/slide2.xml.rels", `<Relationships><Relationship Id="r1" Type="x/notesSlide" Target="../notesSlides/n.xml"/></Relationships>`,
-		"ppt/notesSlides/n.xml", `<p:notes `+slideNS+`>`+shape(`<p:ph type="body"/>`, "Say hi")+`</p:notes>`)
+		"ppt/slides/_rels/slide2.xml.rels",
+		`<Relationships><Relationship Id="r1" Type="x/notesSlide" Target="../notesSlides/n.xml"/></Relationships>`,
+		"ppt/notesSlides/n.xml",
+		`<p:notes `+slideNS+`>`+shape(`<p:ph type="body"/>`, "Say hi")+`</p:notes>`,
+	)
 }
 
 func TestPPTX(t *testing.T) {
@@ -121,11 +149,14 @@ func TestChartsAndDiagramsAreText(t *testing.T) {
 	parts := []string{
 		"ppt/presentation.xml", `<p:presentation ` + slideNS +
 			`><p:sldIdLst><p:sldId id="256" r:id="rA"/></p:sldIdLst></p:presentation>`,
-		"ppt/_rels/presentation.xml.rels", `<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/></Relationships>`,
+		"ppt/_rels/presentation.xml.rels",
+		`<Relationships><Relationship Id="rA" Type="x/slide" Target="slides/slide1.xml"/></Relationships>`,
 		"ppt/slides/slide1.xml", `<p:sld ` + slideNS + `/>`,
-		"ppt/slides/_rels/slide1.xml.rels", `<Relationships><Relationship Id="r1" Type="x/chart" Target="../charts/c.xml"/><Relationship Id="r2" Type="x/diagramData" Target="../diagrams/d.xml"/></Relationships>`,
+		"ppt/slides/_rels/slide1.xml.rels",
+		`<Relationships><Relationship Id="r1" Type="x/chart" Target="../charts/c.xml"/><Relationship Id="r2" Type="x/diagramData" Target="../diagrams/d.xml"/></Relationships>`,
 		"ppt/charts/c.xml", chartXML,
-		"ppt/diagrams/d.xml", `<dgm:dataModel xmlns:dgm="d" xmlns:a="a"><dgm:pt><dgm:t><a:p><a:r><a:t>Plan</a:t></a:r></a:p></dgm:t></dgm:pt><dgm:pt><dgm:t><a:p><a:r><a:t>Do</a:t></a:r></a:p></dgm:t></dgm:pt></dgm:dataModel>`,
+		"ppt/diagrams/d.xml",
+		`<dgm:dataModel xmlns:dgm="d" xmlns:a="a"><dgm:pt><dgm:t><a:p><a:r><a:t>Plan</a:t></a:r></a:p></dgm:t></dgm:pt><dgm:pt><dgm:t><a:p><a:r><a:t>Do</a:t></a:r></a:p></dgm:t></dgm:pt></dgm:dataModel>`,
 	}
 	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.pptx", zipOf(t, parts...))
 	require.NoError(t, err)
@@ -134,10 +165,15 @@ func TestChartsAndDiagramsAreText(t *testing.T) {
 		"paragraph p1 Plan", "paragraph p1 Do",
 	}, outline(blocks))
 
-	blocks, err = read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(t,
-		"word/document.xml", `<w:document `+wordNS+`/>`,
-		"word/_rels/document.xml.rels", `<Relationships><Relationship Id="r1" Type="x/chart" Target="charts/c.xml"/></Relationships>`,
-		"word/charts/c.xml", chartXML))
+	blocks, err = read(t, newRegistry(t, parse.Limits{}), "a.docx", zipOf(
+		t,
+		"word/document.xml",
+		`<w:document `+wordNS+`/>`,
+		"word/_rels/document.xml.rels",
+		`<Relationships><Relationship Id="r1" Type="x/chart" Target="charts/c.xml"/></Relationships>`,
+		"word/charts/c.xml",
+		chartXML,
+	))
 	require.NoError(t, err)
 	assert.Len(t, blocks, 3)
 }
@@ -148,8 +184,10 @@ func xlsx(t testing.TB) string {
 	defer f.Close()
 	_, err := f.NewSheet("Prices")
 	require.NoError(t, err)
-	for cell, value := range map[string]any{"A1": "name", "B1": "price", "A2": "tea", "B2": 2.5, "A3": "milk",
-		"B3": 1} {
+	for cell, value := range map[string]any{
+		"A1": "name", "B1": "price", "A2": "tea", "B2": 2.5, "A3": "milk",
+		"B3": 1,
+	} {
 		require.NoError(t, f.SetCellValue("Prices", cell, value))
 	}
 	require.NoError(t, f.SetCellValue("Sheet1", "A1", "alone"))
@@ -167,13 +205,23 @@ func TestXLSX(t *testing.T) {
 }
 
 func epub(t testing.TB) string {
-	return zipOf(t, "mimetype", "application/epub+zip",
-		"META-INF/container.xml", `<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>`,
-		"OEBPS/book.opf", `<package xmlns:dc="d"><metadata><dc:title>The Book</dc:title></metadata><manifest>
+	return zipOf(
+		t,
+		"mimetype",
+		"application/epub+zip",
+		"META-INF/container.xml",
+		`<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>`,
+		"OEBPS/book.opf",
+		`<package xmlns:dc="d"><metadata><dc:title>The Book</dc:title></metadata><manifest>
 <item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/><item id="b" href="b%20b.xhtml" media-type="application/xhtml+xml"/>
 <item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest><spine><itemref idref="n"/><itemref idref="b"/><itemref idref="a"/><itemref idref="c"/></spine></package>`,
-		"OEBPS/a.xhtml", `<html><head><title>no</title></head><body><h1>Two</h1><p>Last.</p></body></html>`,
-		"OEBPS/b b.xhtml", `<html><body><h1>One</h1><p>First.</p></body></html>`, "OEBPS/nav.xhtml", `<nav>Contents</nav>`)
+		"OEBPS/a.xhtml",
+		`<html><head><title>no</title></head><body><h1>Two</h1><p>Last.</p></body></html>`,
+		"OEBPS/b b.xhtml",
+		`<html><body><h1>One</h1><p>First.</p></body></html>`,
+		"OEBPS/nav.xhtml",
+		`<nav>Contents</nav>`,
+	)
 }
 
 func TestEPUB(t *testing.T) {
@@ -204,9 +252,15 @@ func TestODT(t *testing.T) {
 
 func TestODTWordsAroundAPictureStayApart(t *testing.T) {
 	blocks, err := read(t, newRegistry(t, parse.Limits{}), "a.odt",
-		zipOf(t, "mimetype", "application/vnd.oasis.opendocument.text",
-			"content.xml", `<office:document-content `+odfNS+` xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0" xmlns:svg="svg"><office:body><office:text><text:p>Before`+
-				`<draw:frame><draw:text-box><text:p>Caption</text:p></draw:text-box><svg:title>Error</svg:title><svg:desc>A sign</svg:desc></draw:frame>after</text:p></office:text></office:body></office:document-content>`))
+		zipOf(
+			t,
+			"mimetype",
+			"application/vnd.oasis.opendocument.text",
+			"content.xml",
+			`<office:document-content `+odfNS+
+				` xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0" xmlns:svg="svg"><office:body><office:text><text:p>Before`+
+				`<draw:frame><draw:text-box><text:p>Caption</text:p></draw:text-box><svg:title>Error</svg:title><svg:desc>A sign</svg:desc></draw:frame>after</text:p></office:text></office:body></office:document-content>`,
+		))
 	require.NoError(t, err)
 	require.Len(t, blocks, 1)
 	assert.Equal(t, []string{"Before", "Caption", "Error", "A", "sign", "after"}, strings.Fields(blocks[0].Text))
@@ -251,8 +305,10 @@ func tarGz(t testing.TB, parts ...string) string {
 	packed := gzip.NewWriter(&b)
 	w := tar.NewWriter(packed)
 	for i := 0; i < len(parts); i += 2 {
-		require.NoError(t, w.WriteHeader(&tar.Header{Name: parts[i], Size: int64(len(parts[i+1])), Mode: 0o600,
-			Typeflag: tar.TypeReg}))
+		require.NoError(t, w.WriteHeader(&tar.Header{
+			Name: parts[i], Size: int64(len(parts[i+1])), Mode: 0o600,
+			Typeflag: tar.TypeReg,
+		}))
 		_, err := w.Write([]byte(parts[i+1]))
 		require.NoError(t, err)
 	}
@@ -264,13 +320,19 @@ func tarGz(t testing.TB, parts ...string) string {
 
 func TestArchives(t *testing.T) {
 	reg := newRegistry(t, parse.Limits{})
-	parts := []string{"b.txt", "Two.", "../../a.md", "# One", "__MACOSX/x.txt", "no", "empty.txt", "", "x.bin",
-		"\x00\x01\x02\x03\x04\x05\x06\x07"}
-	want := []string{"paragraph @b.txt Two.", "heading1 @a.md One",
-		"note @x.bin unsupported format: the content is application/octet-stream"}
+	parts := []string{
+		"b.txt", "Two.", "../../a.md", "# One", "__MACOSX/x.txt", "no", "empty.txt", "", "x.bin",
+		"\x00\x01\x02\x03\x04\x05\x06\x07",
+	}
+	want := []string{
+		"paragraph @b.txt Two.", "heading1 @a.md One",
+		"note @x.bin unsupported format: the content is application/octet-stream",
+	}
 	for _, row := range []struct{ name, content string }{
-		{"a.zip", zipOf(t, parts...)}, {"a.tar.gz", tarGz(t, parts...)}, {"a.tgz", tarGz(t, parts...)}, {"noname",
-			tarGz(t, parts...)},
+		{"a.zip", zipOf(t, parts...)}, {"a.tar.gz", tarGz(t, parts...)}, {"a.tgz", tarGz(t, parts...)}, {
+			"noname",
+			tarGz(t, parts...),
+		},
 	} {
 		blocks, err := read(t, reg, row.name, row.content)
 		require.NoError(t, err, row.name)
@@ -298,18 +360,24 @@ func TestContainersHaveOneBudget(t *testing.T) {
 	}{
 		{"ratio", zipOf(t, "a.txt", zeros), "MaxRatio", parse.Limits{MaxRatio: 50}},
 		{"bytes", zipOf(t, "a.txt", "aaaa bbbb", "b.txt", "cccc dddd"), "MaxUnpacked", parse.Limits{MaxUnpacked: 12}},
-		{"bytes in an inner archive", zipOf(t, "a.zip", zipOf(t, "b.txt", strings.Repeat("0", 5000))), "MaxUnpacked",
-			parse.Limits{MaxUnpacked: 4000}},
+		{
+			"bytes in an inner archive", zipOf(t, "a.zip", zipOf(t, "b.txt", strings.Repeat("0", 5000))), "MaxUnpacked",
+			parse.Limits{MaxUnpacked: 4000},
+		},
 		{"member", zipOf(t, "a.txt", zeros), "MaxSize", parse.Limits{MaxSize: 2 << 20, MaxRatio: 10_000}},
 		{"entries", zipOf(t, many...), "MaxEntries", parse.Limits{MaxEntries: 20}},
 		{"entries of a tar", tarGz(t, many...), "MaxEntries", parse.Limits{MaxEntries: 20}},
 		{"depth", nested, "MaxDepth", parse.Limits{}},
 		{"office", docx(t), "MaxUnpacked", parse.Limits{MaxUnpacked: 100}},
 		{"workbook", xlsx(t), "MaxUnpacked", parse.Limits{MaxUnpacked: 5000}},
-		{"workbook in an archive", zipOf(t, "a.xlsx", xlsx(t)), "MaxUnpacked",
-			parse.Limits{MaxUnpacked: int64(len(xlsx(t))) + 1000}},
-		{"part of a workbook", zipOf(t, "xl/workbook.xml", zeros), "MaxSize",
-			parse.Limits{MaxSize: 2 << 20, MaxRatio: 10_000}},
+		{
+			"workbook in an archive", zipOf(t, "a.xlsx", xlsx(t)), "MaxUnpacked",
+			parse.Limits{MaxUnpacked: int64(len(xlsx(t))) + 1000},
+		},
+		{
+			"part of a workbook", zipOf(t, "xl/workbook.xml", zeros), "MaxSize",
+			parse.Limits{MaxSize: 2 << 20, MaxRatio: 10_000},
+		},
 		{"workbook as a whole", zipOf(t, "xl/workbook.xml", zeros, "xl/a.xml", zeros, "xl/b.xml", zeros, "xl/c.xml",
 			zeros), "3 × MaxSize", parse.Limits{MaxSize: 4 << 20, MaxRatio: 10_000}},
 	} {
@@ -334,11 +402,15 @@ func TestRecordsAndRows(t *testing.T) {
 		{"noname", "{\"n\":1}\n{\"n\":2}\n", []string{"record n: 1", "record n: 2"}},
 		{"a.jsonl", "{\"n\":1.50}\r\n\r\n\"text\"\n", []string{"record n: 1.50", "record text"}},
 		{"a.xml", `<?xml version="1.0" encoding="iso-8859-1"?><r><title>T</title><p>Gr` + "\xfc" +
-			`n <b>und</b> &amp; blau</p><q><![CDATA[x]]></q></r>`, []string{"heading1 T", "paragraph Grün und & blau",
-			"paragraph x"}},
+			`n <b>und</b> &amp; blau</p><q><![CDATA[x]]></q></r>`, []string{
+			"heading1 T", "paragraph Grün und & blau",
+			"paragraph x",
+		}},
 		{"a.xml", `<r><i k="v" n="1"/></r>`, []string{"record i.k: v\ni.n: 1"}},
-		{"main.go", "package main\n\nfunc a() {\n\n\tx()\n}\n",
-			[]string{"code [go] package main\n\nfunc a() {\n\n\tx()\n}"}},
+		{
+			"main.go", "package main\n\nfunc a() {\n\n\tx()\n}\n",
+			[]string{"code [go] package main\n\nfunc a() {\n\n\tx()\n}"},
+		},
 		{"Makefile", "all:\n\tgo build\n", []string{"code [makefile] all:\n\tgo build"}},
 	} {
 		blocks, err := read(t, reg, row.name, row.content)

@@ -121,7 +121,8 @@ func readPDF(engine pdfium.Pdfium, content []byte, emit func(block.Block) error)
 }
 
 func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int,
-	emit func(block.Block) error) error {
+	emit func(block.Block) error,
+) error {
 	found := false
 	var broken error
 	for i := range count {

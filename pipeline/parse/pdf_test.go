@@ -16,9 +16,14 @@ func minimalPDF(texts ...string) string {
 		if text != "" {
 			stream = fmt.Sprintf("BT /F1 12 Tf 72 700 Td (%s) Tj ET", text)
 		}
-		objects = append(objects,
-			fmt.Sprintf("<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents %d 0 R/Resources<</Font<</F1 3 0 R>>>>>>", 5+2*i),
-			fmt.Sprintf("<</Length %d>>stream\n%s\nendstream", len(stream), stream))
+		objects = append(
+			objects,
+			fmt.Sprintf(
+				"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents %d 0 R/Resources<</Font<</F1 3 0 R>>>>>>",
+				5+2*i,
+			),
+			fmt.Sprintf("<</Length %d>>stream\n%s\nendstream", len(stream), stream),
+		)
 	}
 	objects = append([]string{
 		"<</Type/Catalog/Pages 2 0 R>>",

@@ -24,8 +24,10 @@ func parseRTF(_ context.Context, in Input, emit func(block.Block) error) error {
 	if start < 0 {
 		return errors.New(`it does not begin with {\rtf`)
 	}
-	w := &rtfWalker{emit: emit, src: string(content[start:]), codepage: charmap.Windows1252,
-		state: rtfState{unicodeSkip: 1}}
+	w := &rtfWalker{
+		emit: emit, src: string(content[start:]), codepage: charmap.Windows1252,
+		state: rtfState{unicodeSkip: 1},
+	}
 	w.table.emit = emit
 	return w.walk()
 }
@@ -63,10 +65,12 @@ type rtfWalker struct {
 // skippedGroups hold no text of the document.
 var skippedGroups = map[string]bool{
 	"fonttbl": true, "colortbl": true, "stylesheet": true, "info": true, "pict": true, "object": true, "header": true,
-	"headerl": true, "headerr": true, "headerf": true, "footer": true, "footerl": true, "footerr": true, "footerf": true,
+	"headerl": true, "headerr": true, "headerf": true, "footer": true, "footerl": true,
+	"footerr": true, "footerf": true,
 	"themedata": true, "colorschememapping": true, "datastore": true, "latentstyles": true, "listtable": true,
 	"listoverridetable": true, "rsidtbl": true, "generator": true, "xmlnstbl": true, "fldinst": true, "pntext": true,
-	"filetbl": true, "revtbl": true, "annotation": true, "atnid": true, "atnauthor": true, "bkmkstart": true, "bkmkend": true,
+	"filetbl": true, "revtbl": true, "annotation": true, "atnid": true, "atnauthor": true,
+	"bkmkstart": true, "bkmkend": true,
 }
 
 func (w *rtfWalker) walk() error {
@@ -221,8 +225,10 @@ func (w *rtfWalker) word(word string, value int) error {
 	case "ansicpg":
 		if enc := namedEncoding("windows-" + strconv.Itoa(value)); enc != nil {
 			w.codepage = enc
-		} else if enc := namedEncoding(map[int]string{932: "shift_jis", 936: "gbk", 949: "euc-kr",
-			950: "big5"}[value]); enc != nil {
+		} else if enc := namedEncoding(map[int]string{
+			932: "shift_jis", 936: "gbk", 949: "euc-kr",
+			950: "big5",
+		}[value]); enc != nil {
 			w.codepage = enc
 		}
 	case "title":
@@ -258,7 +264,8 @@ func (w *rtfWalker) structure(word string, value int) error {
 }
 
 var rtfSigns = map[string]string{
-	"emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’", "ldblquote": "“", "rdblquote": "”", "bullet": "•", "emspace": " ", "enspace": " ",
+	"emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’", "ldblquote": "“", "rdblquote": "”", "bullet": "•",
+	"emspace": " ", "enspace": " ",
 }
 
 // unicode adds a UTF-16 unit, given as a signed 16-bit number.

@@ -63,8 +63,10 @@ const (
 
 func startRun(ctx context.Context, parser Parser, in Input, source *guardedSource, left *leftBehind) *run {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{parser: parser, in: in, source: source, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(),
-		left: left}
+	r := &run{
+		parser: parser, in: in, source: source, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(),
+		left: left,
+	}
 	go r.parse(ctx)
 	return r
 }

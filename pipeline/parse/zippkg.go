@@ -80,8 +80,10 @@ func (p *zipPackage) relations(part string) (map[string]relation, error) {
 			if !strings.HasPrefix(target, "/") {
 				target = path.Join(path.Dir(part), target)
 			}
-			found[attr(start, "Id")] = relation{kind: path.Base(attr(start, "Type")),
-				target: strings.TrimPrefix(target, "/")}
+			found[attr(start, "Id")] = relation{
+				kind:   path.Base(attr(start, "Type")),
+				target: strings.TrimPrefix(target, "/"),
+			}
 		}
 		return nil
 	})

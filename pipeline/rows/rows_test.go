@@ -88,13 +88,17 @@ func TestColumnsFollowTheSchema(t *testing.T) {
 func TestReadRefusesWhatIsNotOurs(t *testing.T) {
 	_, err := Read(client.ResultSet{entity.NewColumnBool("flag", []bool{true})})
 	require.ErrorContains(t, err, "flag")
-	_, err = Read(client.ResultSet{entity.NewColumnInt64(Field.Ordinal, []int64{1}),
-		entity.NewColumnInt64(Field.Chunks, []int64{1, 2})})
+	_, err = Read(client.ResultSet{
+		entity.NewColumnInt64(Field.Ordinal, []int64{1}),
+		entity.NewColumnInt64(Field.Chunks, []int64{1, 2}),
+	})
 	require.ErrorContains(t, err, "2 values for 1 rows")
 	_, err = Read(client.ResultSet{entity.NewColumnInt64(Field.Text, []int64{1})})
 	require.ErrorContains(t, err, `"text" is of another type`)
-	list, err := Read(client.ResultSet{entity.NewColumnInt64("count(*)", []int64{7}),
-		entity.NewColumnVarChar("other", []string{"x"})})
+	list, err := Read(client.ResultSet{
+		entity.NewColumnInt64("count(*)", []int64{7}),
+		entity.NewColumnVarChar("other", []string{"x"}),
+	})
 	require.NoError(t, err)
 	assert.Equal(t, []Row{{}}, list)
 }

@@ -97,7 +97,13 @@ func TestRule33OtherOutcomesKeepTheirError(t *testing.T) {
 		op := resilience.Op[string]{Classify: func(context.Context, error) resilience.Verdict {
 			return resilience.Verdict{Outcome: outcome}
 		}}
-		a, err := r.s.CallOp(t.Context(), r.b, op, "EUR", func(context.Context) (string, error) { return "partial", errDown })
+		a, err := r.s.CallOp(
+			t.Context(),
+			r.b,
+			op,
+			"EUR",
+			func(context.Context) (string, error) { return "partial", errDown },
+		)
 		assert.Same(t, errDown, err, "%v", outcome)
 		assert.Equal(t, "partial", a.Value)
 	}
@@ -229,7 +235,12 @@ func TestRule33EndToEnd(t *testing.T) {
 		_, _ = io.WriteString(w, "1.08")
 	}))
 	ask := func() fallback.Answer[string] {
-		a, err := r.s.Call(t.Context(), r.b, "EUR", func(ctx context.Context) (string, error) { return fetch(ctx, u.URL()) })
+		a, err := r.s.Call(
+			t.Context(),
+			r.b,
+			"EUR",
+			func(ctx context.Context) (string, error) { return fetch(ctx, u.URL()) },
+		)
 		require.NoError(t, err)
 		return a
 	}
@@ -269,7 +280,8 @@ func fetch(ctx context.Context, url string) (string, error) {
 
 func Example() {
 	clock := testutil.NewClock()
-	b := resilience.NewRegistry(resilience.Config{}).MustRegister("rates", resilience.Config{Clock: clock, Logger: quiet})
+	b := resilience.NewRegistry(resilience.Config{}).
+		MustRegister("rates", resilience.Config{Clock: clock, Logger: quiet})
 	rates, err := fallback.New(fallback.Config[string]{
 		MaxAge:  time.Hour,
 		Default: func(string) (string, bool) { return "unknown", true },
@@ -281,7 +293,12 @@ func Example() {
 		return
 	}
 	ask := func(key string, failure error) {
-		a, err := rates.Call(context.Background(), b, key, func(context.Context) (string, error) { return "1.08", failure })
+		a, err := rates.Call(
+			context.Background(),
+			b,
+			key,
+			func(context.Context) (string, error) { return "1.08", failure },
+		)
 		fmt.Println(a.Value, a.Source, "stale:", a.Stale, "age:", a.Age, "cause:", a.Cause, err)
 	}
 	ask("EUR", nil)

@@ -45,6 +45,6 @@
 //
 // Calls through the breaker that do not enter the limiter are not counted among
 // those in flight, though their failures shrink the room. A call must not enter
-// the limiter that it is in: where there is room for one, it would wait for
-// itself.
+// the limiter that it is in: where there is room for one call, it would wait
+// for itself.
 package inflight

@@ -58,8 +58,8 @@ func New(b *resilience.Breaker, limit int) (*Limiter, error) {
 // Breaker is the breaker that the limiter was made for.
 func (l *Limiter) Breaker() *resilience.Breaker { return l.breaker }
 
-// Close ends the limiter: from now on Enter returns cause, to those who wait in
-// it too. Calls in flight finish. The first cause is kept; nil stands for an
+// Close ends the limiter: from now on Enter returns cause, also to waiting
+// callers. Calls in flight finish. The first cause is kept; nil stands for an
 // error that says that the limiter is closed.
 func (l *Limiter) Close(cause error) {
 	l.mu.Lock()

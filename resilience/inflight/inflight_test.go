@@ -222,7 +222,7 @@ func (r *rig) room(operation string) int {
 }
 
 // Failures of calls that bypass the limiter take room away, and good answers to
-// them give it back, to those who wait first.
+// them give it back, to the callers that wait longest.
 func TestCallsThatBypassTheLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, resilience.Config{})
@@ -405,7 +405,8 @@ func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 				calls = append(calls, r.hold("call"))
 			}
 			stop(r)
-			for _, err := range testutil.Stampede(100, func() error { return r.call("call", func() error { return nil }) }) {
+			for _, err := range testutil.Stampede(100,
+				func() error { return r.call("call", func() error { return nil }) }) {
 				require.ErrorIs(t, err, resilience.ErrOpen)
 			}
 			one := r.enter("call")
@@ -418,7 +419,7 @@ func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 	})
 }
 
-// Those who wait when the breaker opens pass one at a time as well.
+// Callers that wait when the breaker opens pass one at a time as well.
 func TestWaitersMeetAnOpenBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 3, resilience.Config{})
