@@ -33,7 +33,12 @@ var answers = []struct {
 	wait   time.Duration
 }{
 	{name: "400", status: 400, want: resilience.Ignored},
-	{name: "404 unknown model", status: 404, body: `{"error":{"message":"no such model","code":"model_not_found"}}`, want: resilience.Ignored},
+	{
+		name:   "404 unknown model",
+		status: 404,
+		body:   `{"error":{"message":"no such model","code":"model_not_found"}}`,
+		want:   resilience.Ignored,
+	},
 	{name: "409", status: 409, want: resilience.Ignored},
 	{name: "413 too large", status: 413, want: resilience.Ignored},
 	{name: "422", status: 422, want: resilience.Ignored},
@@ -45,33 +50,113 @@ var answers = []struct {
 	{name: "401 of a proxy, in HTML", status: 401, body: "<html>who are you</html>", want: resilience.Denied},
 	{name: "429", status: 429, want: resilience.Throttled},
 	{name: "429 with zero", status: 429, header: http.Header{"Retry-After": {"0"}}, want: resilience.Throttled},
-	{name: "429 with seconds", status: 429, header: http.Header{"Retry-After": {"7"}}, want: resilience.Throttled, wait: 7 * time.Second},
-	{name: "429 with an error text", status: 429, header: http.Header{"Retry-After": {"3"}}, body: `{"error":"slow down"}`, want: resilience.Throttled, wait: 3 * time.Second},
-	{name: "429 without a body", status: 429, header: http.Header{"Retry-After": {"3"}}, body: "\n", want: resilience.Throttled, wait: 3 * time.Second},
-	{name: "429 quota", status: 429, header: http.Header{"Retry-After": {"7"}}, body: `{"error":{"message":"x","type":"insufficient_quota","code":"insufficient_quota"}}`, want: resilience.Denied},
-	{name: "429 quota by type", status: 429, body: `{"error":{"message":"x","type":"insufficient_quota","code":null}}`, want: resilience.Denied},
-	{name: "429 billing", status: 429, body: `{"error":{"message":"x","code":"billing_hard_limit_reached"}}`, want: resilience.Denied},
-	{name: "429 with a number for code", status: 429, body: `{"error":{"message":"x","code":429}}`, want: resilience.Throttled},
+	{
+		name:   "429 with seconds",
+		status: 429,
+		header: http.Header{"Retry-After": {"7"}},
+		want:   resilience.Throttled,
+		wait:   7 * time.Second,
+	},
+	{
+		name:   "429 with an error text",
+		status: 429,
+		header: http.Header{"Retry-After": {"3"}},
+		body:   `{"error":"slow down"}`,
+		want:   resilience.Throttled,
+		wait:   3 * time.Second,
+	},
+	{
+		name:   "429 without a body",
+		status: 429,
+		header: http.Header{"Retry-After": {"3"}},
+		body:   "\n",
+		want:   resilience.Throttled,
+		wait:   3 * time.Second,
+	},
+	{
+		name:   "429 quota",
+		status: 429,
+		header: http.Header{"Retry-After": {"7"}},
+		body:   `{"error":{"message":"x","type":"insufficient_quota","code":"insufficient_quota"}}`,
+		want:   resilience.Denied,
+	},
+	{
+		name:   "429 quota by type",
+		status: 429,
+		body:   `{"error":{"message":"x","type":"insufficient_quota","code":null}}`,
+		want:   resilience.Denied,
+	},
+	{
+		name:   "429 billing",
+		status: 429,
+		body:   `{"error":{"message":"x","code":"billing_hard_limit_reached"}}`,
+		want:   resilience.Denied,
+	},
+	{
+		name:   "429 with a number for code",
+		status: 429,
+		body:   `{"error":{"message":"x","code":429}}`,
+		want:   resilience.Throttled,
+	},
 	{name: "500", status: 500, want: resilience.Failure},
 	{name: "500 with an error text", status: 500, body: `{"error":"boom"}`, want: resilience.Failure},
 	{name: "500 without an error", status: 500, body: `{}`, want: resilience.Failure},
 	{name: "500 in HTML", status: 500, body: "<html>", want: resilience.Failure},
 	{name: "502", status: 502, want: resilience.Failure},
 	{name: "503", status: 503, want: resilience.Failure},
-	{name: "503 with seconds", status: 503, header: http.Header{"Retry-After": {"20"}}, want: resilience.Throttled, wait: 20 * time.Second},
-	{name: "503 with a date", status: 503, header: http.Header{"Retry-After": {"Thu, 01 Jan 2026 12:00:20 GMT"}, "Date": {"Thu, 01 Jan 2026 12:00:00 GMT"}}, want: resilience.Throttled, wait: 20 * time.Second},
+	{
+		name:   "503 with seconds",
+		status: 503,
+		header: http.Header{"Retry-After": {"20"}},
+		want:   resilience.Throttled,
+		wait:   20 * time.Second,
+	},
+	{
+		name:   "503 with a date",
+		status: 503,
+		header: http.Header{
+			"Retry-After": {"Thu, 01 Jan 2026 12:00:20 GMT"},
+			"Date":        {"Thu, 01 Jan 2026 12:00:00 GMT"},
+		},
+		want: resilience.Throttled,
+		wait: 20 * time.Second,
+	},
 	{name: "503 with zero", status: 503, header: http.Header{"Retry-After": {"0"}}, want: resilience.Failure},
-	{name: "503 with a negative number", status: 503, header: http.Header{"Retry-After": {"-5"}}, want: resilience.Failure},
-	{name: "503 with a date gone by", status: 503, header: http.Header{"Retry-After": {"Thu, 01 Jan 2026 11:59:00 GMT"}, "Date": {"Thu, 01 Jan 2026 12:00:00 GMT"}}, want: resilience.Failure},
+	{
+		name:   "503 with a negative number",
+		status: 503,
+		header: http.Header{"Retry-After": {"-5"}},
+		want:   resilience.Failure,
+	},
+	{
+		name:   "503 with a date gone by",
+		status: 503,
+		header: http.Header{
+			"Retry-After": {"Thu, 01 Jan 2026 11:59:00 GMT"},
+			"Date":        {"Thu, 01 Jan 2026 12:00:00 GMT"},
+		},
+		want: resilience.Failure,
+	},
 	{name: "503 with nonsense", status: 503, header: http.Header{"Retry-After": {"soon"}}, want: resilience.Failure},
 	{name: "500 with seconds", status: 500, header: http.Header{"Retry-After": {"20"}}, want: resilience.Failure},
 	{name: "529 overloaded", status: 529, want: resilience.Failure},
 	{name: "529 with zero", status: 529, header: http.Header{"Retry-After": {"0"}}, want: resilience.Failure},
-	{name: "529 with seconds", status: 529, header: http.Header{"Retry-After": {"20"}}, want: resilience.Throttled, wait: 20 * time.Second},
+	{
+		name:   "529 with seconds",
+		status: 529,
+		header: http.Header{"Retry-After": {"20"}},
+		want:   resilience.Throttled,
+		wait:   20 * time.Second,
+	},
 	{name: "301 without location", status: 301, want: resilience.Failure},
 	{name: "301", status: 301, header: http.Header{"Location": {"/elsewhere"}}, want: resilience.Failure},
 	{name: "308", status: 308, header: http.Header{"Location": {"/elsewhere"}}, want: resilience.Failure},
-	{name: "200 with an error body", status: 200, body: `{"error":{"message":"x","code":500}}`, want: resilience.Failure},
+	{
+		name:   "200 with an error body",
+		status: 200,
+		body:   `{"error":{"message":"x","code":500}}`,
+		want:   resilience.Failure,
+	},
 	{name: "200 with a page", status: 200, body: "<html>welcome</html>", want: resilience.Failure},
 	{name: "200 with nothing", status: 200, body: "\n", want: resilience.Failure},
 	{name: "200 with an empty object", status: 200, body: "{}", want: resilience.Failure},
@@ -90,7 +175,13 @@ func TestAnswersOfServersByOperation(t *testing.T) {
 			t.Run(row.name+"/"+name, func(t *testing.T) {
 				require.Error(t, err)
 				assertOutcome(t, guard, row.want)
-				assert.InDelta(t, row.wait, held(guard, row.want), float64(time.Second), "the server's wait reaches the breaker")
+				assert.InDelta(
+					t,
+					row.wait,
+					held(guard, row.want),
+					float64(time.Second),
+					"the server's wait reaches the breaker",
+				)
 				want := resilience.Verdict{Outcome: row.want, RetryAfter: row.wait}
 				want.Unavailable = row.want == resilience.Throttled && row.status != http.StatusTooManyRequests
 				assert.Equal(t, []resilience.Verdict{want}, *told)
@@ -173,13 +264,18 @@ func TestRequestsThatNeverLeaveAreIgnored(t *testing.T) {
 	}{
 		{"stream flag", client, with(func(r *openai.ChatCompletionRequest) { r.Stream = true })},
 		{"old model", client, with(func(r *openai.ChatCompletionRequest) { r.Model = "text-davinci-003" })},
-		//lint:ignore SA1019 that it is refused is what the row is about
-		{"reasoning model with max tokens", client, with(func(r *openai.ChatCompletionRequest) { r.Model, r.MaxTokens = "o1-mini", 5 })}, //nolint:staticcheck // as above
+		{"reasoning model with max tokens", client, with(func(r *openai.ChatCompletionRequest) {
+			//lint:ignore SA1019 that it is refused is what the row is about
+			r.Model, r.MaxTokens = "o1-mini", 5 //nolint:staticcheck // as above
+		})},
 		{"not a number", client, with(func(r *openai.ChatCompletionRequest) { r.Temperature = float32(math.NaN()) })},
 		{"content twice", client, with(func(r *openai.ChatCompletionRequest) {
 			r.Messages[0].MultiContent = []openai.ChatMessagePart{{Type: "text", Text: "y"}}
 		})},
-		{"a value that JSON cannot hold", client, with(func(r *openai.ChatCompletionRequest) { r.ToolChoice = func() {} })},
+		{
+			"a value that JSON cannot hold", client,
+			with(func(r *openai.ChatCompletionRequest) { r.ToolChoice = func() {} }),
+		},
 		{"base URL", openai.NewClientWithConfig(bad), ask("x")},
 	} {
 		guard := newGuard(resilience.Config{})

@@ -54,14 +54,21 @@ func TestEnvironmentFillsWhatTheConfigLeavesOut(t *testing.T) {
 	t.Setenv("OPENAI_BASE_URL", s.URL)
 	t.Setenv("OPENAI_API_KEY", "from-env")
 	require.NoError(t, operations(newGuard(resilience.Config{}), newClient(t, llm.Config{}))[0].do(t.Context()))
-	require.Error(t, operations(newGuard(resilience.Config{}), newClient(t, llm.Config{APIKey: "mine"}))[0].do(t.Context()))
+	require.Error(
+		t,
+		operations(newGuard(resilience.Config{}), newClient(t, llm.Config{APIKey: "mine"}))[0].do(t.Context()),
+	)
 }
 
 func TestCustomCertificateAuthority(t *testing.T) {
 	s := llmtest.NewTLSServer(t, llmtest.Options{})
 	file, other := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "other.pem")
-	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.HTTP.Certificate().Raw}), 0o600))
-	for _, call := range operations(newGuard(resilience.Config{}), newClient(t, llm.Config{BaseURL: s.URL, CAFile: file})) {
+	require.NoError(
+		t,
+		os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.HTTP.Certificate().Raw}), 0o600),
+	)
+	for _, call := range operations(newGuard(resilience.Config{}),
+		newClient(t, llm.Config{BaseURL: s.URL, CAFile: file})) {
 		require.NoError(t, call.do(t.Context()), call.name)
 	}
 	_, err := llm.NewClient(llm.Config{CAFile: other})
@@ -76,7 +83,9 @@ func TestAnswerLargerThanItsBoundFails(t *testing.T) {
 	for i, name := range []string{"chat", "stream", "embeddings"} {
 		for limit, ok := range map[int64]bool{1000: false, 1 << 20: true} {
 			guard := newGuard(resilience.Config{})
-			err := operations(guard, newClient(t, llm.Config{BaseURL: s.URL, MaxResponseBytes: limit}))[i].do(t.Context())
+			err := operations(guard, newClient(t, llm.Config{BaseURL: s.URL, MaxResponseBytes: limit}))[i].do(
+				t.Context(),
+			)
 			if ok {
 				require.NoError(t, err, name)
 				continue
@@ -90,7 +99,9 @@ func TestAnswerLargerThanItsBoundFails(t *testing.T) {
 
 func TestAnswerOfJustItsBoundIsRead(t *testing.T) {
 	body := `{"object":"list","data":[]}`
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	s := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }),
+	)
 	defer s.Close()
 	for limit, ok := range map[int]bool{len(body): true, len(body) - 1: false} {
 		_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: s.URL, MaxResponseBytes: int64(limit)}))
@@ -163,7 +174,10 @@ func TestGetOnABrokenConnectionIsNotSentAgain(t *testing.T) {
 func TestTimeoutSaysWhatItWas(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
 	s.Script(llmtest.All(llmtest.Hang()))
-	_, err := newClient(t, llm.Config{BaseURL: s.URL, Timeout: 30 * time.Millisecond}).CreateChatCompletion(t.Context(), ask("x"))
+	_, err := newClient(
+		t,
+		llm.Config{BaseURL: s.URL, Timeout: 30 * time.Millisecond},
+	).CreateChatCompletion(t.Context(), ask("x"))
 	require.ErrorContains(t, err, "no answer in time")
 	var timeout net.Error
 	require.ErrorAs(t, err, &timeout)

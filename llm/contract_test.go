@@ -46,7 +46,10 @@ func TestVectorsAreChecked(t *testing.T) {
 		{"error body under 200", llmtest.Answer(200, `{"error":{"message":"out of memory"}}`), 0, false},
 		{"empty list", llmtest.Answer(200, `{"object":"list","data":[]}`), 0, false},
 	} {
-		for _, format := range []openai.EmbeddingEncodingFormat{openai.EmbeddingEncodingFormatFloat, openai.EmbeddingEncodingFormatBase64} {
+		for _, format := range []openai.EmbeddingEncodingFormat{
+			openai.EmbeddingEncodingFormatFloat,
+			openai.EmbeddingEncodingFormatBase64,
+		} {
 			t.Run(row.name+"/"+string(format), func(t *testing.T) {
 				s := llmtest.NewServer(t, llmtest.Options{})
 				s.Script(llmtest.All(row.fault))
@@ -98,7 +101,9 @@ func TestEveryKindOfInputIsCounted(t *testing.T) {
 		{"any", []any{"a", "b"}, true},
 		{"unknown type", struct{}{}, true},
 	} {
-		_, err := newGuard(resilience.Config{}).CreateEmbeddings(t.Context(), answer, openai.EmbeddingRequest{Input: row.input})
+		_, err := newGuard(
+			resilience.Config{},
+		).CreateEmbeddings(t.Context(), answer, openai.EmbeddingRequest{Input: row.input})
 		assert.Equal(t, row.ok, err == nil, "%s: %v", row.name, err)
 	}
 }
@@ -118,7 +123,10 @@ func TestGarbageProbeDoesNotClose(t *testing.T) {
 }
 
 func TestRedirectIsAContractError(t *testing.T) {
-	for location, want := range map[string]string{"": "without a Location", "https://elsewhere/v1": `moved to "https://elsewhere/v1"`} {
+	for location, want := range map[string]string{
+		"":                     "without a Location",
+		"https://elsewhere/v1": `moved to "https://elsewhere/v1"`,
+	} {
 		s := llmtest.NewServer(t, llmtest.Options{})
 		f := llmtest.Status(301)
 		if location != "" {

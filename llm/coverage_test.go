@@ -97,7 +97,8 @@ func TestEveryExclusionIsUsed(t *testing.T) {
 		used := false
 		for method := range client.Methods() {
 			name := method.Name
-			used = used || name == e.pattern || wild && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+			used = used || name == e.pattern ||
+				wild && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
 		}
 		assert.True(t, used, e.pattern)
 		assert.NotEmpty(t, e.reason, e.pattern)

@@ -18,7 +18,12 @@ import (
 
 func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
 	upstream, clock := testutil.NewUpstream(t, llmtest.NewHandler(llmtest.Options{})), testutil.NewClock()
-	client, guard := newClient(t, llm.Config{BaseURL: upstream.URL() + "/v1"}), newGuard(resilience.Config{Clock: clock})
+	client, guard := newClient(
+		t,
+		llm.Config{BaseURL: upstream.URL() + "/v1"},
+	), newGuard(
+		resilience.Config{Clock: clock},
+	)
 	testutil.Crowd{
 		N: 1000, Breaker: guard.Breaker, Clock: clock,
 		Call: func() error {

@@ -76,7 +76,14 @@ func TestRealServerOutage(t *testing.T) {
 			d := doortest.NewDrill(t)
 			require.NoError(t, embedding(t, d.Breaker, newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server)}))())
 			row.down(t)
-			d.Opens(embedding(t, d.Breaker, newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server), Timeout: 300 * time.Millisecond})), nil)
+			d.Opens(
+				embedding(
+					t,
+					d.Breaker,
+					newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server), Timeout: 300 * time.Millisecond}),
+				),
+				nil,
+			)
 			row.back(t)
 			d.Closes(embedding(t, d.Breaker, newClient(t, llm.Config{BaseURL: upstreams.LlamaURL(server)})), 0)
 		})

@@ -64,7 +64,10 @@ func TestCommentsAreNoSilence(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		timer := time.NewTimer(time.Hour)
-		e := newEvents(&body{inner: &slow{ctx: ctx}, ctx: ctx, cancel: cancel, timer: timer, idle: time.Minute, left: 1 << 20}, "")
+		e := newEvents(
+			&body{inner: &slow{ctx: ctx}, ctx: ctx, cancel: cancel, timer: timer, idle: time.Minute, left: 1 << 20},
+			"",
+		)
 		started := time.Now()
 		p := make([]byte, 100)
 		n, err := e.Read(p)
@@ -83,13 +86,15 @@ func TestCommentsAreNoSilence(t *testing.T) {
 
 func BenchmarkEvents(b *testing.B) {
 	for name, before := range map[string]string{"plain": "", "error null first": `"error":null,`} {
-		line := `data: {` + before + `"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n"
+		line := `data: {` + before +
+			`"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n"
 		stream := strings.Repeat(line, 2_000) + "data: [DONE]\n\n"
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(stream)))
 			for b.Loop() {
-				if _, err := io.Copy(io.Discard, newEvents(io.NopCloser(strings.NewReader(stream)), "sk-of-this-test")); err != nil {
+				if _, err := io.Copy(io.Discard,
+					newEvents(io.NopCloser(strings.NewReader(stream)), "sk-of-this-test")); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -102,9 +107,12 @@ func BenchmarkEvents(b *testing.B) {
 func FuzzEvents(f *testing.F) {
 	for _, seed := range []string{
 		"", "\n", "data: [DONE]", "data: {\"choices\":[]}\n\ndata: [DONE]\n\n", ": comment\r\n\r\nid: 1\r\n",
-		"event: error\ndata: {}\n\ndata: {}\n\n", "event: error\ndata: \xff\n", "error: {\"code\":500}\n", "error:", "error: null\n",
-		"data: {\"error\":null,\"choices\":[]}\n", "data: {\"error\":{\"message\":\"sk-of-this-test\"}}", "{\"error\":\"x\"}", "data:{\"object\":\"error\"}\n",
-		"\ufeffdata: {}\nid\n\ndata\nretry: 1\n{\n\n\"x\": 1\n}", "data: {}\nevent: Error\n\ndata: [DO", "{\n\"error\": 1\n}\n\ndata: [DONE]\n",
+		"event: error\ndata: {}\n\ndata: {}\n\n", "event: error\ndata: \xff\n", "error: {\"code\":500}\n",
+		"error:", "error: null\n",
+		"data: {\"error\":null,\"choices\":[]}\n", "data: {\"error\":{\"message\":\"sk-of-this-test\"}}",
+		"{\"error\":\"x\"}", "data:{\"object\":\"error\"}\n",
+		"\ufeffdata: {}\nid\n\ndata\nretry: 1\n{\n\n\"x\": 1\n}", "data: {}\nevent: Error\n\ndata: [DO",
+		"{\n\"error\": 1\n}\n\ndata: [DONE]\n",
 		"data: {\"choices\":[{\"error\":[[[0]]]},{\"delta\":{\"error\":true}}]}\n",
 	} {
 		f.Add(seed)

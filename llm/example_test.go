@@ -77,8 +77,14 @@ func ExampleGuard() {
 	url, end := server(llmtest.All(llmtest.Status(500)))
 	defer end()
 	client, _ := llm.NewClient(llm.Config{BaseURL: url})
-	guard := llm.Guard{Breaker: resilience.NewRegistry(resilience.Config{}).MustRegister("llm-small", resilience.Config{FailMax: 2, Logger: quiet()})}
-	request := openai.ChatCompletionRequest{Model: "small", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hello"}}}
+	guard := llm.Guard{
+		Breaker: resilience.NewRegistry(resilience.Config{}).
+			MustRegister("llm-small", resilience.Config{FailMax: 2, Logger: quiet()}),
+	}
+	request := openai.ChatCompletionRequest{
+		Model:    "small",
+		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hello"}},
+	}
 	for range 3 {
 		_, err := guard.CreateChatCompletion(context.Background(), client, request)
 		fmt.Println(err)
@@ -97,7 +103,9 @@ func ExampleFallback_CreateChatCompletion() {
 	bigClient, _ := llm.NewClient(llm.Config{BaseURL: broken})
 	smallClient, _ := llm.NewClient(llm.Config{BaseURL: healthy})
 	guard := func(name string) llm.Guard {
-		return llm.Guard{Breaker: resilience.NewRegistry(resilience.Config{}).MustRegister(name, resilience.Config{Logger: quiet()})}
+		return llm.Guard{
+			Breaker: resilience.NewRegistry(resilience.Config{}).MustRegister(name, resilience.Config{Logger: quiet()}),
+		}
 	}
 	providers := llm.Fallback{
 		{Name: "big", Guard: guard("llm-big"), Client: bigClient},

@@ -17,7 +17,12 @@ import (
 func provider(t *testing.T, name string, cfg resilience.Config, rules ...llmtest.Rule) (llm.Provider, *llmtest.Server) {
 	s := llmtest.NewServer(t, llmtest.Options{Reply: "I am " + name})
 	s.Script(rules...)
-	return llm.Provider{Name: name, Guard: newGuard(cfg), Client: newClient(t, llm.Config{BaseURL: s.URL}), Model: "model-of-" + name}, s
+	return llm.Provider{
+		Name:   name,
+		Guard:  newGuard(cfg),
+		Client: newClient(t, llm.Config{BaseURL: s.URL}),
+		Model:  "model-of-" + name,
+	}, s
 }
 
 func TestFallbackGoesOnOnlyWhereTheNextProviderHelps(t *testing.T) {

@@ -24,7 +24,10 @@ import (
 
 // bomb is a body of many gigabytes that fits into a packet.
 func bomb(conn io.ReadWriter) {
-	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n")
+	_, _ = io.WriteString(
+		conn,
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n",
+	)
 	z := gzip.NewWriter(conn)
 	_, _ = io.WriteString(z, `{"object":"`)
 	page := strings.Repeat("a", 1<<20)
@@ -143,7 +146,11 @@ func TestKeyThatIsSaidBackIsMasked(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"error":{"message":"key %s is bad","type":"invalid"}}`, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+			fmt.Fprintf(
+				w,
+				`{"error":{"message":"key %s is bad","type":"invalid"}}`,
+				strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+			)
 		}))
 		t.Cleanup(server.Close)
 		for key, said := range map[string]string{"sk-of-this-test": "key ******** is bad", "key": "key key is bad"} {
@@ -155,7 +162,12 @@ func TestKeyThatIsSaidBackIsMasked(t *testing.T) {
 
 // What breaks in the middle of an error is said, as without a key.
 func TestErrorThatBreaksOff(t *testing.T) {
-	url := hostile.Serve(t, hostile.Text("HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"error\":"))
+	url := hostile.Serve(
+		t,
+		hostile.Text(
+			"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"error\":",
+		),
+	)
 	_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: url, APIKey: "sk-of-this-test"}))
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
@@ -174,7 +186,10 @@ func TestAnswerWithoutAnEndOfItsResponseIsRead(t *testing.T) {
 			}
 			url := hostile.Serve(t, hostile.Stalled("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+text, nil))
 			started := time.Now()
-			err := operations(newGuard(resilience.Config{}), newClient(t, llm.Config{BaseURL: url, Timeout: 30 * time.Second}))[i].do(t.Context())
+			err := operations(newGuard(resilience.Config{}),
+				newClient(t, llm.Config{BaseURL: url, Timeout: 30 * time.Second}))[i].do(
+				t.Context(),
+			)
 			assert.Equal(t, ok, err == nil, "%s: %v", text, err)
 			assert.Less(t, time.Since(started), 30*time.Second, "the whole timeout")
 		}

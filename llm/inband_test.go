@@ -46,7 +46,13 @@ func part(choice int, text, reason, more string) string {
 	} else {
 		reason = `"` + reason + `"`
 	}
-	return fmt.Sprintf(`data: {"id":"1","choices":[{"index":%d,"delta":{"content":%q},"finish_reason":%s%s}]}`+"\n\n", choice, text, reason, more)
+	return fmt.Sprintf(
+		`data: {"id":"1","choices":[{"index":%d,"delta":{"content":%q},"finish_reason":%s%s}]}`+"\n\n",
+		choice,
+		text,
+		reason,
+		more,
+	)
 }
 
 const (
@@ -62,46 +68,83 @@ var failures = []struct {
 	blind bool // the SDK alone lets nothing of it be seen
 }{
 	{"error beside choices", func(c int) string {
-		return fmt.Sprintf(`data: {"id":"1","error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":"error"}]}`+"\n\n", gone, c)
+		return fmt.Sprintf(
+			`data: {"id":"1","error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":"error"}]}`+
+				"\n\n",
+			gone,
+			c,
+		)
 	}, false},
 	{"error before choices", func(c int) string {
-		return fmt.Sprintf(`data: {"error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":"error"}]}`+"\n\n", gone, c)
+		return fmt.Sprintf(
+			`data: {"error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":"error"}]}`+"\n\n",
+			gone,
+			c,
+		)
 	}, false},
 	{"error before choices that continue", func(c int) string {
-		return fmt.Sprintf(`data: {"error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":null}]}`+"\n\n", gone, c)
+		return fmt.Sprintf(
+			`data: {"error":%s,"choices":[{"index":%d,"delta":{"content":""},"finish_reason":null}]}`+"\n\n",
+			gone,
+			c,
+		)
 	}, false},
-	{"error beside no choices", func(int) string { return `data: {"id":"1","choices":[],"error":` + gone + "}\n\n" }, false},
+	{
+		"error beside no choices",
+		func(int) string { return `data: {"id":"1","choices":[],"error":` + gone + "}\n\n" },
+		false,
+	},
 	{"error alone", func(int) string { return `data: {"error":` + gone + "}\n\n" }, false},
 	{"error with a space", func(int) string { return `data: { "error": ` + gone + " }\n\n" }, false},
 	{"error as text", func(int) string { return `data: {"error":"gone"}` + "\n\n" }, false},
 	{"error as text beside choices", func(int) string { return `data: {"choices":[],"error":"gone"}` + "\n\n" }, false},
 	{"error as a list", func(int) string { return `data: {"choices":[],"error":["gone"]}` + "\n\n" }, false},
 	{"error as true", func(int) string { return `data: {"choices":[],"error":true}` + "\n\n" }, false},
-	{"error without words", func(int) string { return `data: {"choices":[],"error":{"code":"server_error"}}` + "\n\n" }, false},
+	{
+		"error without words",
+		func(int) string { return `data: {"choices":[],"error":{"code":"server_error"}}` + "\n\n" },
+		false,
+	},
 	{"error in the choice", func(c int) string { return part(c, "", "", `,"error":`+gone) }, false},
 	{"error in the choice that stops", func(c int) string { return part(c, "", "stop", `,"error":`+gone) }, false},
 	{"error in the delta", func(c int) string {
 		return fmt.Sprintf(`data: {"choices":[{"index":%d,"delta":{"error":%s},"finish_reason":null}]}`+"\n\n", c, gone)
 	}, false},
 	{"error in the message", func(c int) string {
-		return fmt.Sprintf(`data: {"choices":[{"index":%d,"message":{"error":%s},"finish_reason":null}]}`+"\n\n", c, gone)
+		return fmt.Sprintf(
+			`data: {"choices":[{"index":%d,"message":{"error":%s},"finish_reason":null}]}`+"\n\n",
+			c,
+			gone,
+		)
 	}, false},
 	{"reason error", func(c int) string { return part(c, "", "error", "") }, false},
 	{"reason ERROR", func(c int) string { return part(c, "", "ERROR", "") }, false},
 	{"reason abort", func(c int) string { return part(c, "", "abort", "") }, false},
 	{"reason network_error", func(c int) string { return part(c, "", "network_error", "") }, false},
-	{"reason insufficient_system_resource", func(c int) string { return part(c, "", "insufficient_system_resource", "") }, false},
+	{
+		"reason insufficient_system_resource",
+		func(c int) string { return part(c, "", "insufficient_system_resource", "") },
+		false,
+	},
 	{"flat error", func(int) string {
 		return `data: {"object":"error","message":"gone","type":"InternalServerError","code":502}` + "\n\n"
 	}, false},
-	{"comments and an error", func(int) string { return ": PROCESSING\n\n: PROCESSING\n\n" + `data: {"error":` + gone + "}\n\n" }, false},
+	{
+		"comments and an error",
+		func(int) string { return ": PROCESSING\n\n: PROCESSING\n\n" + `data: {"error":` + gone + "}\n\n" },
+		false,
+	},
 	{"event error", func(int) string { return "event: error\ndata: {\"error\":" + gone + "}\n\n" }, false},
 	{"event error with its type", func(int) string {
 		return "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"gone\"}}\n\n"
 	}, false},
 	{"event error with a number", func(int) string { return "event:error\r\ndata:17\r\n\r\n" }, false},
 	{"event error in words", func(int) string { return "event: error\ndata: gone\n\n" }, false},
-	{"event error without an error", func(int) string { return "event: error\ndata: {\"message\":\"gone\"}\n\n" }, true},
+	{
+		"event error without an error",
+		func(int) string { return "event: error\ndata: {\"message\":\"gone\"}\n\n" },
+		true,
+	},
 	{"event error with nothing", func(int) string { return "event: error\ndata: {}\n\n" }, true},
 	{"error as a field", func(int) string { return "error: " + gone + "\n\n" }, true},
 	{"event error in other case", func(int) string { return "event: Error\ndata: {\"message\":\"gone\"}\n\n" }, true},
@@ -109,8 +152,16 @@ var failures = []struct {
 	{"event error after a chunk", func(c int) string { return "data: {\"choices\":[]}\nevent: error\n\n" }, true},
 	{"event error without data", func(int) string { return "event: error\n\n" }, true},
 	{"event error with empty data", func(int) string { return "event: error\ndata:\n\n" }, true},
-	{"error over several lines", func(int) string { return "{\n  \"error\": {\n    \"code\": 502,\n    \"message\": \"gone\"\n  }\n}\n" }, true},
-	{"error over several lines and a blank one", func(int) string { return "{\n\"error\":\n\n" + gone + "\n}\n\n" }, true},
+	{
+		"error over several lines",
+		func(int) string { return "{\n  \"error\": {\n    \"code\": 502,\n    \"message\": \"gone\"\n  }\n}\n" },
+		true,
+	},
+	{
+		"error over several lines and a blank one",
+		func(int) string { return "{\n\"error\":\n\n" + gone + "\n}\n\n" },
+		true,
+	},
 	{"error by its type", func(int) string { return `data: {"type":"error","message":"gone"}` + "\n\n" }, false},
 	{"error by its type without data", func(int) string { return `{"type":"error","message":"gone"}` + "\n\n" }, true},
 	{"reason with spaces", func(c int) string { return part(c, "", " error ", "") }, false},
@@ -130,7 +181,21 @@ var positions = []struct {
 	{"last chunk", part(0, "a", "", "") + part(1, "b", "", "") + part(0, "", "stop", ""), "ab"},
 	{"after another choice's end", part(0, "a", "stop", "") + part(1, "b", "", ""), "ab"},
 	{"after its own end", part(1, "b", "stop", ""), "b"},
-	{"after all ends", part(0, "a", "stop", "") + part(1, "b", "length", "") + `data: {"choices":[],"usage":{"total_tokens":3}}` + "\n\n", "ab"},
+	{
+		"after all ends",
+		part(
+			0,
+			"a",
+			"stop",
+			"",
+		) + part(
+			1,
+			"b",
+			"length",
+			"",
+		) + `data: {"choices":[],"usage":{"total_tokens":3}}` + "\n\n",
+		"ab",
+	},
 }
 
 // A stream in which the server said that it had failed ended as a whole answer.
@@ -139,25 +204,28 @@ func TestFailureInTheMiddleOfAStreamIsNoSuccess(t *testing.T) {
 		for _, at := range positions {
 			for choice := range 2 {
 				for _, end := range []string{done, ""} {
-					t.Run(fmt.Sprintf("%s/%s/choice %d/%d", failure.name, at.name, choice, len(end)), func(t *testing.T) {
-						url := saying(t, eventStream, at.before+failure.event(choice)+end)
-						guard := newGuard(resilience.Config{})
-						text, err := readWith(guard, newClient(t, llm.Config{BaseURL: url}))
-						assert.Equal(t, at.text, text, "what came before it")
-						var contract *llm.ContractError
-						require.ErrorAs(t, err, &contract)
-						var api *openai.APIError
-						require.ErrorAs(t, err, &api)
-						assertOutcome(t, guard, resilience.Failure)
-
-						guard = newGuard(resilience.Config{})
-						text, err = readWith(guard, plain(url))
-						assert.Equal(t, at.text, text, "what came before it, to a client of another make")
-						if !failure.blind {
-							require.Error(t, err)
+					t.Run(
+						fmt.Sprintf("%s/%s/choice %d/%d", failure.name, at.name, choice, len(end)),
+						func(t *testing.T) {
+							url := saying(t, eventStream, at.before+failure.event(choice)+end)
+							guard := newGuard(resilience.Config{})
+							text, err := readWith(guard, newClient(t, llm.Config{BaseURL: url}))
+							assert.Equal(t, at.text, text, "what came before it")
+							var contract *llm.ContractError
+							require.ErrorAs(t, err, &contract)
+							var api *openai.APIError
+							require.ErrorAs(t, err, &api)
 							assertOutcome(t, guard, resilience.Failure)
-						}
-					})
+
+							guard = newGuard(resilience.Config{})
+							text, err = readWith(guard, plain(url))
+							assert.Equal(t, at.text, text, "what came before it, to a client of another make")
+							if !failure.blind {
+								require.Error(t, err)
+								assertOutcome(t, guard, resilience.Failure)
+							}
+						},
+					)
 				}
 			}
 		}
@@ -197,17 +265,22 @@ func TestWholeAnswersWithErrorFieldsAreSuccesses(t *testing.T) {
 		"cut at its length":      long + part(0, "", "length", "") + done,
 		"filtered":               long + part(0, "", "content_filter", "") + done,
 		"calls a tool":           long + part(0, "", "tool_calls", "") + done,
-		"a filter's own error": part(0, "a", "stop", `,"content_filter_results":{"error":{"code":"content_filter_error","message":"not filtered"}}`) +
+		"a filter's own error": part(0, "a", "stop",
+			`,"content_filter_results":{"error":{"code":"content_filter_error","message":"not filtered"}}`) +
 			done,
-		"annotated after its end":        long + part(0, "", "stop", "") + part(0, "", "", `,"content_filter_offsets":{"check_offset":3}`) + done,
+		"annotated after its end": long + part(0, "", "stop", "") +
+			part(0, "", "", `,"content_filter_offsets":{"check_offset":3}`) + done,
 		"no newline after its end":       long + strings.TrimSuffix(part(0, "", "stop", ""), "\n\n"),
 		"another event":                  "event: message\n" + part(0, "a", "stop", "") + done,
 		"an error event that says DONE":  long + part(0, "", "stop", "") + "event: error\n" + done,
 		"a field named error in a field": part(0, "a", "stop", `,"logprobs":null,"x":{"error":"no"}`) + done,
-		"a name after a chunk":           long + "data: {\"choices\":[]}\nevent: message\n\n" + part(0, "", "stop", "") + done,
-		"one line for each event":        strings.ReplaceAll(long+"data: {\"x\":1}\n"+part(0, "", "stop", "")+done, "\n\n", "\n"),
-		"JSON that is no event":          long + "{\n\"error\": null\n}\n" + part(0, "", "stop", "") + done,
-		"a chunk without choices":        "data: {\"id\":\"1\"}\n\n" + part(0, "a", "stop", "") + `data: {"usage":{"total_tokens":3}}` + "\n\n",
+		"a name after a chunk": long + "data: {\"choices\":[]}\nevent: message\n\n" +
+			part(0, "", "stop", "") + done,
+		"one line for each event": strings.ReplaceAll(long+"data: {\"x\":1}\n"+part(0, "", "stop", "")+done,
+			"\n\n", "\n"),
+		"JSON that is no event": long + "{\n\"error\": null\n}\n" + part(0, "", "stop", "") + done,
+		"a chunk without choices": "data: {\"id\":\"1\"}\n\n" + part(0, "a", "stop", "") +
+			`data: {"usage":{"total_tokens":3}}` + "\n\n",
 	} {
 		guard := newGuard(resilience.Config{})
 		text, err := readWith(guard, newClient(t, llm.Config{BaseURL: saying(t, eventStream, body)}))
@@ -325,22 +398,24 @@ func TestErrorBesideAnAnswerIsNoSuccess(t *testing.T) {
 	)
 	for _, row := range saidCodes {
 		for name, body := range map[string]string{
-			"0 beside":             `{"id":"1",` + fmt.Sprintf(chat, "") + `,"error":` + row.said + `}`,
-			"0 before":             `{"error":` + row.said + `,` + fmt.Sprintf(chat, "") + `}`,
-			"0 alone":              `{"error":` + row.said + `}`,
-			"0 in the choice":      `{` + fmt.Sprintf(chat, `,"error":`+row.said) + `}`,
-			"0 in the message":     `{"choices":[{"message":{"content":"a","error":` + row.said + `},"finish_reason":"stop"}]}`,
+			"0 beside":        `{"id":"1",` + fmt.Sprintf(chat, "") + `,"error":` + row.said + `}`,
+			"0 before":        `{"error":` + row.said + `,` + fmt.Sprintf(chat, "") + `}`,
+			"0 alone":         `{"error":` + row.said + `}`,
+			"0 in the choice": `{` + fmt.Sprintf(chat, `,"error":`+row.said) + `}`,
+			"0 in the message": `{"choices":[{"message":{"content":"a","error":` + row.said +
+				`},"finish_reason":"stop"}]}`,
 			"0 in the last choice": `{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"finish_reason":"error","error":` + row.said + `}]}`,
-			"1 beside":             `data: {"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":` + row.said + "}\n\n" + done,
-			"1 alone":              `data: {"error":` + row.said + "}\n\n" + done,
-			"1 in the choice":      part(0, "", "error", `,"error":`+row.said) + done,
-			"1 event":              "event: error\ndata: " + row.said + "\n\n" + done,
-			"1 field":              "error: " + row.said + "\n\n" + done,
-			"2 beside":             `{"object":"list",` + vectors + `,"error":` + row.said + `}`,
-			"2 before":             `{"error":` + row.said + `,` + vectors + `}`,
-			"2 alone":              `{"error":` + row.said + `}`,
-			"3 beside":             `{"object":"list",` + models + `,"error":` + row.said + `}`,
-			"3 alone":              `{"error":` + row.said + `}`,
+			"1 beside": `data: {"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":` +
+				row.said + "}\n\n" + done,
+			"1 alone":         `data: {"error":` + row.said + "}\n\n" + done,
+			"1 in the choice": part(0, "", "error", `,"error":`+row.said) + done,
+			"1 event":         "event: error\ndata: " + row.said + "\n\n" + done,
+			"1 field":         "error: " + row.said + "\n\n" + done,
+			"2 beside":        `{"object":"list",` + vectors + `,"error":` + row.said + `}`,
+			"2 before":        `{"error":` + row.said + `,` + vectors + `}`,
+			"2 alone":         `{"error":` + row.said + `}`,
+			"3 beside":        `{"object":"list",` + models + `,"error":` + row.said + `}`,
+			"3 alone":         `{"error":` + row.said + `}`,
 		} {
 			t.Run(row.said+"/"+name, func(t *testing.T) {
 				kind := map[bool]string{true: eventStream, false: "application/json"}[name[0] == '1']
@@ -363,12 +438,19 @@ func TestErrorBesideAnAnswerIsNoSuccess(t *testing.T) {
 func TestErrorNullBesideAnAnswerIsASuccess(t *testing.T) {
 	for i, body := range []string{
 		`{"error":null,"choices":[{"index":0,"message":{"content":"an \"error\": {}"},"finish_reason":"stop","error":null}]}`,
-		`data: {"error":null,"choices":[{"index":0,"delta":{"content":"\"error\""},"finish_reason":"stop"}]}` + "\n\n" + done,
+		`data: {"error":null,"choices":[{"index":0,"delta":{"content":"\"error\""},"finish_reason":"stop"}]}` +
+			"\n\n" + done,
 		`{"error":null,"data":[{"index":0,"embedding":[1,0]},{"index":1,"embedding":[0,1]}]}`,
 		`{"error":{"message":""},"data":[]}`,
 	} {
 		guard := newGuard(resilience.Config{})
-		require.NoError(t, operations(guard, newClient(t, llm.Config{BaseURL: saying(t, "application/json", body)}))[i].do(t.Context()), body)
+		require.NoError(
+			t,
+			operations(guard, newClient(t, llm.Config{BaseURL: saying(t, "application/json", body)}))[i].do(
+				t.Context(),
+			),
+			body,
+		)
 		assertOutcome(t, guard, resilience.Success)
 	}
 }
@@ -394,10 +476,13 @@ func TestErrorThatSaysSuccessIsNone(t *testing.T) {
 	} {
 		for i, body := range []string{
 			`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"error":` + said + `}`,
-			`data: {"error":` + said + `,"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` + "\n\n" + done,
+			`data: {"error":` + said + `,"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` +
+				"\n\n" + done,
 		} {
 			guard := newGuard(resilience.Config{})
-			err := operations(guard, newClient(t, llm.Config{BaseURL: saying(t, "application/json", body)}))[i].do(t.Context())
+			err := operations(guard, newClient(t, llm.Config{BaseURL: saying(t, "application/json", body)}))[i].do(
+				t.Context(),
+			)
 			assert.Equal(t, ok, err == nil, "%s: %v", body, err)
 		}
 	}
@@ -406,10 +491,12 @@ func TestErrorThatSaysSuccessIsNone(t *testing.T) {
 // Of an answer of its own, a client of another make shows the finish reasons.
 func TestFinishReasonOfAFailureIsSeenWithEveryClient(t *testing.T) {
 	for reason, ok := range map[string]bool{
-		"stop": true, "length": true, "content_filter": true, "tool_calls": true, "function_call": true, "eos": true, "": true,
+		"stop": true, "length": true, "content_filter": true, "tool_calls": true, "function_call": true,
+		"eos": true, "": true,
 		"STOP": true, "end_turn": true, "max_tokens": true, "SAFETY": true, "eos_token": true, "tool_error": true,
 		"error": false, "Error": false, "abort": false, "network_error": false, "insufficient_system_resource": false,
-		" error\\t": false, "error_toxic": false, "ERROR_TOXIC": false, "aborted": false, "timeout": false, "Timeout": false,
+		" error\\t": false, "error_toxic": false, "ERROR_TOXIC": false, "aborted": false,
+		"timeout": false, "Timeout": false,
 		"failed": false, "cancelled": false, "canceled": false, "server_error": false, "internal_error": false,
 		"MALFORMED_FUNCTION_CALL": false,
 	} {
@@ -428,10 +515,14 @@ func TestWordsOfAFailureAreMaskedAndShort(t *testing.T) {
 	const key = "sk-of-this-test"
 	long := strings.Repeat("ü", 10_000)
 	for i, bodies := range [][]string{
-		{`{"choices":[],"error":{"message":"bad KEY"}}`, `{"choices":[{"message":{"content":"KEY"}}],"error":"bad KEY"}`},
+		{
+			`{"choices":[],"error":{"message":"bad KEY"}}`,
+			`{"choices":[{"message":{"content":"KEY"}}],"error":"bad KEY"}`,
+		},
 		{
 			`data: {"error":{"message":"bad KEY"}}` + "\n\n", part(0, "", "error", `,"error":{"message":"bad KEY"}`),
-			"event: error\ndata: bad KEY\n\n", "error: {\"message\":\"bad KEY\"}\n\n", `{"error":{"message":"bad KEY"}}`,
+			"event: error\ndata: bad KEY\n\n", "error: {\"message\":\"bad KEY\"}\n\n",
+			`{"error":{"message":"bad KEY"}}`,
 		},
 		{`{"data":[],"error":{"message":"bad KEY"}}`},
 		{`{"error":{"message":"bad KEY"}}`, `{"error":{"detail":"bad KEY"}}`},
@@ -439,7 +530,10 @@ func TestWordsOfAFailureAreMaskedAndShort(t *testing.T) {
 		for _, body := range bodies {
 			for word, want := range map[string]string{key: "bad ********", long: "bad üüü"} {
 				url := saying(t, "text/plain", strings.ReplaceAll(body, "KEY", word))
-				err := operations(newGuard(resilience.Config{}), newClient(t, llm.Config{BaseURL: url, APIKey: key}))[i].do(t.Context())
+				err := operations(newGuard(resilience.Config{}),
+					newClient(t, llm.Config{BaseURL: url, APIKey: key}))[i].do(
+					t.Context(),
+				)
 				require.ErrorContains(t, err, want, body)
 				assert.NotContains(t, err.Error(), key)
 				assert.Less(t, len(err.Error()), 5_000)
@@ -513,8 +607,10 @@ func TestMarkAtTheStartOfAStreamIsNoPartOfIt(t *testing.T) {
 // The SDK gave a whole answer up after 300 lines without data.
 func TestLinesWithoutDataAreNoFailure(t *testing.T) {
 	for name, line := range map[string]string{
-		"comments": ": OPENROUTER PROCESSING\n\n", "blank lines": "\n", "names": "event: message\n", "numbers": "id: 1\r\n", "delays": "retry: 10\n",
-		"empty comments": ":\n", "empty data": "data:\n", "empty data with its end": "data: \r\n\r\n", "data without a colon": "data\n\n",
+		"comments": ": OPENROUTER PROCESSING\n\n", "blank lines": "\n", "names": "event: message\n",
+		"numbers": "id: 1\r\n", "delays": "retry: 10\n",
+		"empty comments": ":\n", "empty data": "data:\n", "empty data with its end": "data: \r\n\r\n",
+		"data without a colon": "data\n\n",
 	} {
 		lines := strings.Repeat(line, 1_000)
 		guard := newGuard(resilience.Config{})
@@ -532,8 +628,9 @@ func TestLastLineThatIsCutOff(t *testing.T) {
 	for _, last := range []string{"data: [DONE]", "data: [DON", "data:[", "data: ", "dat", ""} {
 		for end, want := range map[string]resilience.Outcome{"stop": resilience.Success, "": resilience.Failure} {
 			for name, url := range map[string]string{
-				"ended":  saying(t, eventStream, part(0, "a", end, "")+last),
-				"broken": hostile.Serve(t, hostile.Text("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+part(0, "a", end, "")+last)),
+				"ended": saying(t, eventStream, part(0, "a", end, "")+last),
+				"broken": hostile.Serve(t,
+					hostile.Text("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+part(0, "a", end, "")+last)),
 			} {
 				want := want
 				if name == "broken" && !strings.Contains(last, "[") {

@@ -103,7 +103,11 @@ func TestFiveFailuresOpenAndNothingMoreIsSent(t *testing.T) {
 		err := call.do(t.Context())
 		var open *resilience.OpenError
 		require.ErrorAs(t, err, &open, call.name)
-		assert.Equal(t, 500, open.LastFailure().(*openai.APIError).HTTPStatusCode) //nolint:errorlint // the SDK's own error, unwrapped
+		assert.Equal(
+			t,
+			500,
+			open.LastFailure().(*openai.APIError).HTTPStatusCode,
+		) //nolint:errorlint // the SDK's own error, unwrapped
 	}
 	assert.Equal(t, 5, s.Stats().Requests)
 }

@@ -33,7 +33,10 @@ func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 		{"success", llmtest.Fault{}, resilience.Verdict{Outcome: resilience.Success}},
 		{"failure", llmtest.Status(500), resilience.Verdict{Outcome: resilience.Failure}},
 		{"denied", llmtest.Status(401), resilience.Verdict{Outcome: resilience.Denied}},
-		{"throttled", llmtest.RateLimit("7"), resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second}},
+		{
+			"throttled", llmtest.RateLimit("7"),
+			resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second},
+		},
 	} {
 		s.Script(llmtest.All(row.fault))
 		for name, client := range clients {

@@ -52,11 +52,20 @@ func TestStreamIsDecidedAtItsEnd(t *testing.T) {
 		{"dies half-way", llmtest.Fault{After: 2, Drop: true}, resilience.Failure},
 		{"goes silent half-way", llmtest.Fault{After: 2, Hang: true}, resilience.Failure},
 		{"error event", llmtest.Fault{After: 2, Status: 500}, resilience.Failure},
-		{"throttle event", llmtest.Fault{After: 2, Status: 429, Body: `{"error":{"message":"slow down","type":"rate_limit_error"}}`}, resilience.Throttled},
-		{"quota event", llmtest.Fault{After: 2, Status: 429, Body: `{"error":{"message":"pay","code":"insufficient_quota"}}`}, resilience.Denied},
+		{"throttle event", llmtest.Fault{
+			After: 2, Status: 429,
+			Body: `{"error":{"message":"slow down","type":"rate_limit_error"}}`,
+		}, resilience.Throttled},
+		{"quota event", llmtest.Fault{
+			After: 2, Status: 429,
+			Body: `{"error":{"message":"pay","code":"insufficient_quota"}}`,
+		}, resilience.Denied},
 		{"garbage event", llmtest.Fault{After: 2, Status: 1, Body: `{`}, resilience.Failure},
 		{"ends without finish reason", llmtest.Fault{After: 2, Status: 1, Body: "[DONE]"}, resilience.Failure},
-		{"error body under 200", llmtest.Answer(200, `{"error":{"message":"no","type":"server_error"}}`), resilience.Failure},
+		{
+			"error body under 200", llmtest.Answer(200, `{"error":{"message":"no","type":"server_error"}}`),
+			resilience.Failure,
+		},
 		{"nothing under 200", llmtest.Answer(200, "\n"), resilience.Failure},
 		{"a page under 200", llmtest.Answer(200, "<html>welcome</html>"), resilience.Failure},
 		{"refused", llmtest.Status(500), resilience.Failure},
@@ -74,7 +83,13 @@ func TestStreamIsDecidedAtItsEnd(t *testing.T) {
 				assert.Zero(t, count(guard), "nothing is decided at the headers")
 				_, err = drain(stream)
 				_, again := stream.Recv()
-				assert.True(t, again == io.EOF && err == nil || again == err, "the end is sticky: %v, %v", err, again) //nolint:errorlint // the very value
+				assert.True(
+					t,
+					again == io.EOF && err == nil || again == err,
+					"the end is sticky: %v, %v",
+					err,
+					again,
+				) //nolint:errorlint // the very value
 				require.NoError(t, stream.Close())
 			}
 			assert.Equal(t, row.want == resilience.Success, err == nil, "%v", err)
@@ -167,7 +182,12 @@ func TestAbandonedStreamGivesItsSlotBack(t *testing.T) {
 	guard, _ := openBreaker(t)
 	stream, err := guard.CreateChatCompletionStream(t.Context(), client, ask("one two"))
 	require.NoError(t, err)
-	require.ErrorIs(t, operations(guard, client)[0].do(t.Context()), resilience.ErrOpen, "the stream holds the only slot")
+	require.ErrorIs(
+		t,
+		operations(guard, client)[0].do(t.Context()),
+		resilience.ErrOpen,
+		"the stream holds the only slot",
+	)
 	require.NoError(t, stream.Close())
 	require.NoError(t, operations(guard, client)[0].do(t.Context()), "the slot is free for another probe")
 	assert.Equal(t, resilience.Closed, guard.Breaker.State())
@@ -234,7 +254,11 @@ var panicky = leaving{func() { panic("boom") }}
 
 func TestPanicGoesOnAndGivesTheSlotBack(t *testing.T) {
 	guard, _ := openBreaker(t)
-	assert.PanicsWithValue(t, "boom", func() { _, _ = guard.CreateChatCompletionStream(t.Context(), panicky, ask("x")) })
+	assert.PanicsWithValue(
+		t,
+		"boom",
+		func() { _, _ = guard.CreateChatCompletionStream(t.Context(), panicky, ask("x")) },
+	)
 	assert.PanicsWithValue(t, "boom", func() { _, _ = guard.CreateChatCompletion(t.Context(), panicky, ask("x")) })
 	assert.True(t, guard.Breaker.Ready())
 }

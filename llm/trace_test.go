@@ -42,21 +42,26 @@ func TestSpanOfEachOperation(t *testing.T) {
 		want map[attribute.Key]string
 	}{
 		{0, "chat m", map[attribute.Key]string{
-			"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.model": "m", "gen_ai.response.id": "chatcmpl-1",
-			"gen_ai.response.finish_reasons": `["stop"]`, "gen_ai.usage.input_tokens": "1", "gen_ai.usage.output_tokens": "2",
+			"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.model": "m",
+			"gen_ai.response.id":             "chatcmpl-1",
+			"gen_ai.response.finish_reasons": `["stop"]`, "gen_ai.usage.input_tokens": "1",
+			"gen_ai.usage.output_tokens": "2",
 		}},
 		{1, "chat m", map[attribute.Key]string{
-			"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.model": "m", "gen_ai.response.id": "chatcmpl-1",
+			"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.model": "m",
+			"gen_ai.response.id": "chatcmpl-1",
 		}},
 		{2, "embeddings " + staticmodel.Name, map[attribute.Key]string{
-			"gen_ai.operation.name": "embeddings", "gen_ai.request.model": staticmodel.Name, "gen_ai.response.model": staticmodel.Name,
+			"gen_ai.operation.name": "embeddings", "gen_ai.request.model": staticmodel.Name,
+			"gen_ai.response.model":             staticmodel.Name,
 			"gen_ai.embeddings.dimension.count": "256", "gen_ai.usage.input_tokens": "2",
 		}},
 		{3, "list_models", map[attribute.Key]string{"gen_ai.operation.name": "list_models"}},
 	} {
 		require.NoError(t, operations(guard, client)[row.i].do(t.Context()), row.name)
 		name, code, attrs := lastSpan(t)
-		row.want["penstock.breaker.name"], row.want["penstock.breaker.state"], row.want["penstock.outcome"] = "llm", "closed", "success"
+		row.want["penstock.breaker.name"], row.want["penstock.breaker.state"],
+			row.want["penstock.outcome"] = "llm", "closed", "success"
 		assert.Equal(t, row.name, name)
 		assert.Equal(t, row.want, attrs, row.name)
 		assert.Equal(t, codes.Unset, code, row.name)

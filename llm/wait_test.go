@@ -29,11 +29,17 @@ func TestRetryAfterHeader(t *testing.T) {
 		{name: "milliseconds win", after: "7", ms: "1500", want: 1500 * time.Millisecond, told: true},
 		{name: "a date", after: date(time.Minute), want: time.Minute, told: true},
 		{name: "a date gone by", after: date(-time.Minute), told: true},
-		{name: "a date by a clock that is an hour off", after: date(61 * time.Minute), date: date(time.Hour), want: time.Minute, told: true},
+		{
+			name: "a date by a clock that is an hour off", after: date(61 * time.Minute), date: date(time.Hour),
+			want: time.Minute, told: true,
+		},
 		{name: "the end of time", after: "Fri, 31 Dec 9999 23:59:59 GMT", want: longestWait, told: true},
 	} {
 		h := http.Header{}
-		for name, value := range map[string]string{"Retry-After": row.after, "Retry-After-Ms": row.ms, "Date": row.date} {
+		for name, value := range map[string]string{
+			"Retry-After":    row.after,
+			"Retry-After-Ms": row.ms, "Date": row.date,
+		} {
 			if value != "" {
 				h.Set(name, value)
 			}

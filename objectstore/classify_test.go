@@ -87,10 +87,32 @@ func TestClassify(t *testing.T) {
 		_, err := client.PutObject(t.Context(), put("key", "text"), noRetry)
 		require.Error(t, err, "%+v", row)
 		down := row.after > 0 && row.status != 429
-		assert.Equal(t, resilience.Verdict{Outcome: row.put, RetryAfter: row.after, Unavailable: down && row.put == throttled && row.code != "SlowDown"}, objectstore.Classify(t.Context(), err), "PutObject %+v: %v", row, err)
-		_, err = client.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")}, noRetry)
+		assert.Equal(
+			t,
+			resilience.Verdict{
+				Outcome:     row.put,
+				RetryAfter:  row.after,
+				Unavailable: down && row.put == throttled && row.code != "SlowDown",
+			},
+			objectstore.Classify(t.Context(), err),
+			"PutObject %+v: %v",
+			row,
+			err,
+		)
+		_, err = client.HeadObject(
+			t.Context(),
+			&s3.HeadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")},
+			noRetry,
+		)
 		require.Error(t, err, "%+v", row)
-		assert.Equal(t, resilience.Verdict{Outcome: row.head, RetryAfter: row.after, Unavailable: down && row.head == throttled}, objectstore.Classify(t.Context(), err), "HeadObject %+v: %v", row, err)
+		assert.Equal(
+			t,
+			resilience.Verdict{Outcome: row.head, RetryAfter: row.after, Unavailable: down && row.head == throttled},
+			objectstore.Classify(t.Context(), err),
+			"HeadObject %+v: %v",
+			row,
+			err,
+		)
 	}
 }
 
@@ -133,11 +155,19 @@ func TestRetryAfterDateIsFromNow(t *testing.T) {
 func TestErrorInsideA200Counts(t *testing.T) {
 	s := serve(t, says(200, "InternalError"))
 	g, b := breaker(t, resilience.Config{})
-	_, err := g.CopyObject(t.Context(), plainClient(s.URL), &s3.CopyObjectInput{Bucket: aws.String("b"), Key: aws.String("k"), CopySource: aws.String("b/from")})
+	_, err := g.CopyObject(
+		t.Context(),
+		plainClient(s.URL),
+		&s3.CopyObjectInput{Bucket: aws.String("b"), Key: aws.String("k"), CopySource: aws.String("b/from")},
+	)
 	require.Error(t, err)
 	assert.Equal(t, uint64(1), b.Snapshot().Failures)
 	s.set(says(200, "SlowDown"))
-	_, err = g.CopyObject(t.Context(), plainClient(s.URL), &s3.CopyObjectInput{Bucket: aws.String("b"), Key: aws.String("k"), CopySource: aws.String("b/from")})
+	_, err = g.CopyObject(
+		t.Context(),
+		plainClient(s.URL),
+		&s3.CopyObjectInput{Bucket: aws.String("b"), Key: aws.String("k"), CopySource: aws.String("b/from")},
+	)
 	require.Error(t, err)
 	assert.Equal(t, uint64(1), b.Snapshot().Throttled)
 }
@@ -149,14 +179,17 @@ func TestConnectionErrorsHaveNoStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 	for name, url := range map[string]string{
-		"refused":       "http://" + listener.Addr().String(),
-		"no such host":  "http://penstock.invalid",
-		"reset":         serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }).URL,
-		"not HTTP":      serve(t, hijacked("nonsense\r\n\r\n")).URL,
-		"not XML":       serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }).URL,
+		"refused":      "http://" + listener.Addr().String(),
+		"no such host": "http://penstock.invalid",
+		"reset":        serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }).URL,
+		"not HTTP":     serve(t, hijacked("nonsense\r\n\r\n")).URL,
+		"not XML": serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }).
+			URL,
 		"cut in a body": serve(t, halfBody).URL,
 	} {
-		_, err := plainClient(url).ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("bucket")}, noRetry)
+		_, err := plainClient(
+			url,
+		).ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("bucket")}, noRetry)
 		require.Error(t, err, name)
 		assert.Equal(t, resilience.Failure, objectstore.Classify(t.Context(), err).Outcome, "%s: %v", name, err)
 	}
@@ -205,7 +238,12 @@ func TestWhatNeverLeftIsTheCallers(t *testing.T) {
 		_, err := g.PutObject(t.Context(), client, in)
 		require.Error(t, err, name)
 	}
-	_, err := g.PutObject(t.Context(), client, put("k", "text"), func(o *s3.Options) { o.BaseEndpoint = aws.String("::no url") })
+	_, err := g.PutObject(
+		t.Context(),
+		client,
+		put("k", "text"),
+		func(o *s3.Options) { o.BaseEndpoint = aws.String("::no url") },
+	)
 	require.Error(t, err)
 	assert.Zero(t, s.requests.Load())
 	assert.Equal(t, uint64(4), b.Snapshot().Ignored)

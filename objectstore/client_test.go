@@ -25,7 +25,10 @@ import (
 
 // noAmbient keeps the machine's AWS settings out of a test.
 func noAmbient(t *testing.T) {
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"} {
+	for _, name := range []string{
+		"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION",
+		"AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE",
+	} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
@@ -73,9 +76,16 @@ func TestNewClientDefaults(t *testing.T) {
 	assert.Equal(t, aws.RequestChecksumCalculationWhenRequired, elsewhere.RequestChecksumCalculation)
 	assert.Equal(t, aws.ResponseChecksumValidationWhenRequired, elsewhere.ResponseChecksumValidation)
 	assert.Equal(t, 1, elsewhere.Retryer.MaxAttempts())
-	assert.False(t, newClient(t, objectstore.Config{Endpoint: "http://localhost:1", VirtualHost: true}).Options().UsePathStyle)
+	assert.False(
+		t,
+		newClient(t, objectstore.Config{Endpoint: "http://localhost:1", VirtualHost: true}).Options().UsePathStyle,
+	)
 	t.Setenv("AWS_ENDPOINT_URL_S3", "http://localhost:2")
-	assert.True(t, newClient(t, objectstore.Config{}).Options().UsePathStyle, "an endpoint from the environment is one too")
+	assert.True(
+		t,
+		newClient(t, objectstore.Config{}).Options().UsePathStyle,
+		"an endpoint from the environment is one too",
+	)
 }
 
 func TestNewClientMakesOneAttempt(t *testing.T) {
@@ -170,7 +180,11 @@ func TestTimeouts(t *testing.T) {
 	}
 	s := serve(t, hang)
 	g, b := breaker(t, resilience.Config{})
-	_, err := g.HeadBucket(t.Context(), newClient(t, objectstore.Config{Endpoint: s.URL, CallTimeout: short}), &s3.HeadBucketInput{Bucket: aws.String("bucket")})
+	_, err := g.HeadBucket(
+		t.Context(),
+		newClient(t, objectstore.Config{Endpoint: s.URL, CallTimeout: short}),
+		&s3.HeadBucketInput{Bucket: aws.String("bucket")},
+	)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Equal(t, uint64(1), b.Snapshot().Failures)
 }

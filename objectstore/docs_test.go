@@ -7,5 +7,11 @@ import (
 )
 
 func TestGuideNamesRealTests(t *testing.T) {
-	doortest.Guide(t, "../docs/objectstore.md", []string{".", "filestore", "objectstoretest"}, "| the SDK |", "| promise |")
+	doortest.Guide(
+		t,
+		"../docs/objectstore.md",
+		[]string{".", "filestore", "objectstoretest"},
+		"| the SDK |",
+		"| promise |",
+	)
 }

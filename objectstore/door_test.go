@@ -101,7 +101,11 @@ func operations(t testing.TB, g objectstore.Guard, client *s3.Client) map[string
 		return err
 	}
 	return map[string]func(context.Context) error{
-		"PutObject": func(ctx context.Context) error { _, err := g.PutObject(ctx, client, put("key", "text")); return err },
+		"PutObject": func(ctx context.Context) error {
+			_,
+				err := g.PutObject(ctx, client, put("key", "text"))
+			return err
+		},
 		"HeadObject": func(ctx context.Context) error {
 			_, err := g.HeadObject(ctx, client, &s3.HeadObjectInput{Bucket: bucket, Key: key})
 			return err
@@ -112,7 +116,14 @@ func operations(t testing.TB, g objectstore.Guard, client *s3.Client) map[string
 			return err
 		},
 		"DeleteObjects": func(ctx context.Context) error {
-			_, err := g.DeleteObjects(ctx, client, &s3.DeleteObjectsInput{Bucket: bucket, Delete: &types.Delete{Objects: []types.ObjectIdentifier{{Key: key}}}})
+			_, err := g.DeleteObjects(
+				ctx,
+				client,
+				&s3.DeleteObjectsInput{
+					Bucket: bucket,
+					Delete: &types.Delete{Objects: []types.ObjectIdentifier{{Key: key}}},
+				},
+			)
 			return err
 		},
 		"ListObjectsV2": func(ctx context.Context) error {
@@ -120,7 +131,11 @@ func operations(t testing.TB, g objectstore.Guard, client *s3.Client) map[string
 			return err
 		},
 		"CopyObject": func(ctx context.Context) error {
-			_, err := g.CopyObject(ctx, client, &s3.CopyObjectInput{Bucket: bucket, Key: key, CopySource: aws.String("bucket/from")})
+			_, err := g.CopyObject(
+				ctx,
+				client,
+				&s3.CopyObjectInput{Bucket: bucket, Key: key, CopySource: aws.String("bucket/from")},
+			)
 			return err
 		},
 		"HeadBucket": func(ctx context.Context) error {
@@ -157,7 +172,12 @@ func TestEveryOperationIsOneAttempt(t *testing.T) {
 func TestCallersRetryOptionsDoNotRetry(t *testing.T) {
 	s := serve(t, says(500, "InternalError"))
 	g, _ := breaker(t, resilience.Config{})
-	_, err := g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"), func(o *s3.Options) { o.RetryMaxAttempts = 4 })
+	_, err := g.PutObject(
+		t.Context(),
+		plainClient(s.URL),
+		put("key", "text"),
+		func(o *s3.Options) { o.RetryMaxAttempts = 4 },
+	)
 	require.Error(t, err)
 	assert.Equal(t, int32(1), s.requests.Load())
 }
@@ -267,7 +287,10 @@ func TestStoreWithOtherBytesBreaksItsWord(t *testing.T) {
 	assert.Contains(t, err.Error(), "4 bytes with the MD5 1cb251ec0d568de6a929b520c4aed8d1 were sent")
 	assert.Equal(t, uint64(1), b.Snapshot().Failures)
 
-	for _, header := range []string{"X-Amz-Server-Side-Encryption: aws:kms", "X-Amz-Server-Side-Encryption-Customer-Algorithm: AES256"} {
+	for _, header := range []string{
+		"X-Amz-Server-Side-Encryption: aws:kms",
+		"X-Amz-Server-Side-Encryption-Customer-Algorithm: AES256",
+	} {
 		s.set(says(200, "", `ETag: "d41d8cd98f00b204e9800998ecf8427e"`, header))
 		_, err = g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
 		require.NoError(t, err, "the ETag is no MD5 with %s", header)
@@ -313,9 +336,15 @@ func TestBodyDecidesTheOutcome(t *testing.T) {
 		state  resilience.State
 	}{
 		{"read to its end", whole, func(b io.ReadCloser) { _, _ = io.ReadAll(b) }, resilience.Closed},
-		{"read to its length and closed", whole, func(b io.ReadCloser) { _, _ = io.ReadFull(b, make([]byte, 10)); _ = b.Close() }, resilience.Closed},
+		{
+			"read to its length and closed", whole,
+			func(b io.ReadCloser) { _, _ = io.ReadFull(b, make([]byte, 10)); _ = b.Close() }, resilience.Closed,
+		},
 		{"broken off half-way", halfBody, func(b io.ReadCloser) { _, _ = io.ReadAll(b) }, resilience.Open},
-		{"closed early", whole, func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 3)); _ = b.Close() }, resilience.HalfOpen},
+		{
+			"closed early", whole, func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 3)); _ = b.Close() },
+			resilience.HalfOpen,
+		},
 		{"closed at once", whole, func(b io.ReadCloser) { _ = b.Close() }, resilience.HalfOpen},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -384,7 +413,11 @@ func TestHangingProbeLosesItsLease(t *testing.T) {
 
 func TestPanicGivesTheSlotBack(t *testing.T) {
 	g, b, _ := probing(t)
-	assert.PanicsWithValue(t, "a bug", func() { _, _ = g.HeadBucket(t.Context(), leaving{leave: panics}, &s3.HeadBucketInput{}) })
+	assert.PanicsWithValue(
+		t,
+		"a bug",
+		func() { _, _ = g.HeadBucket(t.Context(), leaving{leave: panics}, &s3.HeadBucketInput{}) },
+	)
 	assert.True(t, b.Ready())
 	assert.Equal(t, resilience.HalfOpen, b.State())
 }
@@ -431,9 +464,12 @@ func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
 // What the door says counts: not the breaker's own classifier, and the refusal
 // shows the error of S3.
 func TestVerdictIsTheDoorsAndLastFailureIsTheUpstreams(t *testing.T) {
-	g, b := breaker(t, resilience.Config{FailMax: 1, StopOnDenied: true, Classify: func(context.Context, error) resilience.Verdict {
-		return resilience.Verdict{Outcome: resilience.Ignored}
-	}})
+	g, b := breaker(
+		t,
+		resilience.Config{FailMax: 1, StopOnDenied: true, Classify: func(context.Context, error) resilience.Verdict {
+			return resilience.Verdict{Outcome: resilience.Ignored}
+		}},
+	)
 	s := serve(t, says(500, "InternalError"))
 	_, failed := g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
 	_, err := g.PutObject(t.Context(), plainClient(s.URL), put("key", "text"))
@@ -468,7 +504,10 @@ func TestPresign(t *testing.T) {
 	clock := testutil.NewClock()
 	g, b := breaker(t, resilience.Config{Clock: clock})
 	client := s3.NewPresignClient(plainClient("http://localhost:1"))
-	inputs := map[string]objectstore.PresignInput{"GET": {Get: get("a b")}, "PUT": {Put: &s3.PutObjectInput{Bucket: aws.String("bucket"), Key: aws.String("a b")}}}
+	inputs := map[string]objectstore.PresignInput{
+		"GET": {Get: get("a b")},
+		"PUT": {Put: &s3.PutObjectInput{Bucket: aws.String("bucket"), Key: aws.String("a b")}},
+	}
 	for method, in := range inputs {
 		out, err := g.GeneratePresignedURL(t.Context(), client, in, s3.WithPresignExpires(time.Hour))
 		require.NoError(t, err)
@@ -499,7 +538,12 @@ func TestPresign(t *testing.T) {
 		assert.Equal(t, opened, open.OpenedAt())
 	}
 	after := b.Snapshot()
-	assert.Equal(t, [3]uint64{before.Calls, before.Rejected, before.Probes}, [3]uint64{after.Calls, after.Rejected, after.Probes}, "signing counts as nothing")
+	assert.Equal(
+		t,
+		[3]uint64{before.Calls, before.Rejected, before.Probes},
+		[3]uint64{after.Calls, after.Rejected, after.Probes},
+		"signing counts as nothing",
+	)
 	assert.True(t, b.Ready(), "signing takes no slot")
 }
 
@@ -508,7 +552,11 @@ func TestPresignIsRefusedWithADeniedCredential(t *testing.T) {
 	s := serve(t, says(403, "ExpiredToken"))
 	client := plainClient(s.URL)
 	_, cause := g.PutObject(t.Context(), client, put("key", "text"))
-	_, err := g.GeneratePresignedURL(t.Context(), s3.NewPresignClient(client), objectstore.PresignInput{Get: get("key")})
+	_, err := g.GeneratePresignedURL(
+		t.Context(),
+		s3.NewPresignClient(client),
+		objectstore.PresignInput{Get: get("key")},
+	)
 	var denied *resilience.DeniedError
 	require.ErrorAs(t, err, &denied)
 	assert.Same(t, cause, denied.Cause())
@@ -528,7 +576,11 @@ func TestPackageFunctionsGoThroughTheSingleton(t *testing.T) {
 	require.NoError(t, err)
 	_, err = objectstore.HeadObject(ctx, store, &s3.HeadObjectInput{Bucket: bucket, Key: aws.String("a")})
 	require.NoError(t, err)
-	_, err = objectstore.CopyObject(ctx, store, &s3.CopyObjectInput{Bucket: bucket, Key: aws.String("b"), CopySource: aws.String("bucket/a")})
+	_, err = objectstore.CopyObject(
+		ctx,
+		store,
+		&s3.CopyObjectInput{Bucket: bucket, Key: aws.String("b"), CopySource: aws.String("bucket/a")},
+	)
 	require.NoError(t, err)
 	list, err := objectstore.ListObjectsV2(ctx, store, &s3.ListObjectsV2Input{Bucket: bucket})
 	require.NoError(t, err)
@@ -536,7 +588,12 @@ func TestPackageFunctionsGoThroughTheSingleton(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	_, err = objectstore.DownloadFile(ctx, store, get("b"), file)
 	require.NoError(t, err)
-	_, err = objectstore.UploadFile(ctx, store, &transfermanager.UploadObjectInput{Bucket: bucket, Key: aws.String("c")}, file)
+	_, err = objectstore.UploadFile(
+		ctx,
+		store,
+		&transfermanager.UploadObjectInput{Bucket: bucket, Key: aws.String("c")},
+		file,
+	)
 	require.NoError(t, err)
 	out, err := objectstore.GetObject(ctx, store, get("c"))
 	require.NoError(t, err)
@@ -546,7 +603,14 @@ func TestPackageFunctionsGoThroughTheSingleton(t *testing.T) {
 	assert.Equal(t, "text", string(body))
 	_, err = objectstore.DeleteObject(ctx, store, &s3.DeleteObjectInput{Bucket: bucket, Key: aws.String("a")})
 	require.NoError(t, err)
-	_, err = objectstore.DeleteObjects(ctx, store, &s3.DeleteObjectsInput{Bucket: bucket, Delete: &types.Delete{Objects: []types.ObjectIdentifier{{Key: aws.String("b")}}}})
+	_, err = objectstore.DeleteObjects(
+		ctx,
+		store,
+		&s3.DeleteObjectsInput{
+			Bucket: bucket,
+			Delete: &types.Delete{Objects: []types.ObjectIdentifier{{Key: aws.String("b")}}},
+		},
+	)
 	require.NoError(t, err)
 	assert.Equal(t, before+11, resilience.S3.Snapshot().Calls)
 }

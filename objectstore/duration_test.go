@@ -34,7 +34,10 @@ func TestCallsAreTimed(t *testing.T) {
 }
 
 func TestOperationNames(t *testing.T) {
-	for op, want := range map[string]string{"PutObject": "put_object", "ListObjectsV2": "list_objects_v2", "HeadBucket": "head_bucket"} {
+	for op, want := range map[string]string{
+		"PutObject": "put_object", "ListObjectsV2": "list_objects_v2",
+		"HeadBucket": "head_bucket",
+	} {
 		assert.Equal(t, want, snake(op))
 		assert.False(t, strings.Contains(snake(op), "__"))
 	}

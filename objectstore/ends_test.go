@@ -99,7 +99,10 @@ func (s *stuttering) Read(p []byte) (int, error) {
 func TestReadersThatEndOddly(t *testing.T) {
 	wrapped := fmt.Errorf("the source broke off: %w", io.EOF)
 	unexpected := fmt.Errorf("the source broke off: %w", io.ErrUnexpectedEOF)
-	for transport, start := range map[string]func(*httptest.Server){"HTTP": (*httptest.Server).Start, "TLS": (*httptest.Server).StartTLS} {
+	for transport, start := range map[string]func(*httptest.Server){
+		"HTTP": (*httptest.Server).Start,
+		"TLS":  (*httptest.Server).StartTLS,
+	} {
 		store, client := keeping(t, start)
 		for _, size := range []int{0, 1, 100_000, 1<<20 - 1, 1 << 20, 1<<20 + 1, 1<<20 + 2, 3 << 20} {
 			text := func() io.Reader { return strings.NewReader(strings.Repeat("x", size)) }
@@ -113,14 +116,33 @@ func TestReadersThatEndOddly(t *testing.T) {
 				{"in halves", iotest.HalfReader(text()), nil},
 				{"with nothing in between", &stuttering{r: text()}, nil},
 				{"wraps io.EOF", &testutil.BreakOff{Left: size, Err: wrapped}, wrapped},
-				{"wraps io.EOF with its last bytes", &testutil.BreakOff{Left: size, Err: wrapped, WithLast: true}, wrapped},
+				{
+					"wraps io.EOF with its last bytes", &testutil.BreakOff{Left: size, Err: wrapped, WithLast: true},
+					wrapped,
+				},
 				{"io.ErrUnexpectedEOF", &testutil.BreakOff{Left: size, Err: io.ErrUnexpectedEOF}, io.ErrUnexpectedEOF},
-				{"wraps io.ErrUnexpectedEOF with its last bytes", &testutil.BreakOff{Left: size, Err: unexpected, WithLast: true}, unexpected},
+				{
+					"wraps io.ErrUnexpectedEOF with its last bytes",
+					&testutil.BreakOff{Left: size, Err: unexpected, WithLast: true}, unexpected,
+				},
 
 				{"seeking, in halves", seekingOver(size, func() io.Reader { return iotest.HalfReader(text()) }), nil},
-				{"seeking, wraps io.EOF", seekingOver(size+5, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped} }), wrapped},
-				{"seeking, wraps io.EOF with its last bytes", seekingOver(size+5, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped, WithLast: true} }), wrapped},
-				{"seeking, wraps io.EOF behind its end", seekingOver(size, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped} }), wrapped},
+				{
+					"seeking, wraps io.EOF",
+					seekingOver(size+5, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped} }),
+					wrapped,
+				},
+				{
+					"seeking, wraps io.EOF with its last bytes",
+					seekingOver(size+5, func() io.Reader {
+						return &testutil.BreakOff{Left: size, Err: wrapped, WithLast: true}
+					}), wrapped,
+				},
+				{
+					"seeking, wraps io.EOF behind its end",
+					seekingOver(size, func() io.Reader { return &testutil.BreakOff{Left: size, Err: wrapped} }),
+					wrapped,
+				},
 				{"seeking, ends early", seekingOver(size+5, text), io.ErrUnexpectedEOF},
 			} {
 				name := fmt.Sprintf("%s, %d bytes, %s", transport, size, row.name)
@@ -150,7 +172,10 @@ func TestAnnouncedLengthIsTheBodys(t *testing.T) {
 	store, client := keeping(t, (*httptest.Server).StartTLS)
 	g, b := breaker(t, resilience.Config{})
 	for _, length := range []int64{0, 1, 3, 5, 100} {
-		for name, body := range map[string]io.Reader{"seeking": strings.NewReader("xxxx"), "not seeking": io.MultiReader(strings.NewReader("xxxx"))} {
+		for name, body := range map[string]io.Reader{
+			"seeking":     strings.NewReader("xxxx"),
+			"not seeking": io.MultiReader(strings.NewReader("xxxx")),
+		} {
 			in := put("key", "")
 			in.Body, in.ContentLength = body, aws.Int64(length)
 			_, err := g.PutObject(t.Context(), client, in)
@@ -263,7 +288,11 @@ func TestReceivedBodyThatEndsEarly(t *testing.T) {
 		ok   bool
 	}{{"", false}, {"012345678", false}, {"0123456789", true}} {
 		g, b := breaker(t, resilience.Config{})
-		out, err := g.GetObject(t.Context(), lying{store, func(o *s3.GetObjectOutput) { o.Body = io.NopCloser(strings.NewReader(row.came)) }}, get("key"))
+		out, err := g.GetObject(
+			t.Context(),
+			lying{store, func(o *s3.GetObjectOutput) { o.Body = io.NopCloser(strings.NewReader(row.came)) }},
+			get("key"),
+		)
 		require.NoError(t, err)
 		got, err := io.ReadAll(out.Body)
 		assert.Equal(t, row.came, string(got))

@@ -29,7 +29,8 @@ func exampleStore() (*filestore.Store, string) {
 	if err != nil {
 		panic(err)
 	}
-	if _, err = objectstore.CreateBucket(context.Background(), store, &s3.CreateBucketInput{Bucket: aws.String("docs")}); err != nil {
+	if _, err = objectstore.CreateBucket(context.Background(), store,
+		&s3.CreateBucketInput{Bucket: aws.String("docs")}); err != nil {
 		panic(err)
 	}
 	return store, dir
@@ -62,12 +63,20 @@ func ExampleGetObject() {
 	store, dir := exampleStore()
 	defer os.RemoveAll(dir)
 	defer store.Close()
-	_, err := objectstore.PutObject(ctx, store, &s3.PutObjectInput{Bucket: aws.String("docs"), Key: aws.String("a.txt"), Body: strings.NewReader("hello")})
+	_, err := objectstore.PutObject(
+		ctx,
+		store,
+		&s3.PutObjectInput{Bucket: aws.String("docs"), Key: aws.String("a.txt"), Body: strings.NewReader("hello")},
+	)
 	if err != nil {
 		panic(err)
 	}
 
-	out, err := objectstore.GetObject(ctx, store, &s3.GetObjectInput{Bucket: aws.String("docs"), Key: aws.String("a.txt")})
+	out, err := objectstore.GetObject(
+		ctx,
+		store,
+		&s3.GetObjectInput{Bucket: aws.String("docs"), Key: aws.String("a.txt")},
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -87,11 +96,21 @@ func ExampleUploadFile() {
 		panic(err)
 	}
 
-	_, err := objectstore.UploadFile(ctx, store, &transfermanager.UploadObjectInput{Bucket: aws.String("docs"), Key: aws.String("report.txt")}, source)
+	_, err := objectstore.UploadFile(
+		ctx,
+		store,
+		&transfermanager.UploadObjectInput{Bucket: aws.String("docs"), Key: aws.String("report.txt")},
+		source,
+	)
 	if err != nil {
 		panic(err)
 	}
-	out, err := objectstore.DownloadFile(ctx, store, &s3.GetObjectInput{Bucket: aws.String("docs"), Key: aws.String("report.txt")}, target)
+	out, err := objectstore.DownloadFile(
+		ctx,
+		store,
+		&s3.GetObjectInput{Bucket: aws.String("docs"), Key: aws.String("report.txt")},
+		target,
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -105,7 +124,9 @@ func ExampleGuard() {
 	defer os.RemoveAll(dir)
 	defer store.Close()
 
-	partner := objectstore.Guard{Breaker: resilience.NewRegistry(resilience.Config{}).MustRegister("partner-s3", resilience.Config{FailMax: 3})}
+	partner := objectstore.Guard{
+		Breaker: resilience.NewRegistry(resilience.Config{}).MustRegister("partner-s3", resilience.Config{FailMax: 3}),
+	}
 	partner.Breaker.ForceOpen("maintenance")
 	_, err := partner.HeadBucket(ctx, store, &s3.HeadBucketInput{Bucket: aws.String("docs")})
 	var open *resilience.OpenError

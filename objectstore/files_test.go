@@ -175,8 +175,16 @@ func TestChecksumMismatchIsDetected(t *testing.T) {
 	}{
 		{"hash", store, "SHA-256"},
 		{"md5", lying{store, func(o *s3.GetObjectOutput) { o.Body = io.NopCloser(strings.NewReader("tixt")) }}, "MD5"},
-		{"short", lying{store, func(o *s3.GetObjectOutput) { o.Body = io.NopCloser(strings.NewReader("tex")) }}, "has 4 bytes, 3 came"},
-		{"short", lying{store, func(o *s3.GetObjectOutput) { o.ContentRange = aws.String("bytes x") }}, "Content-Range"},
+		{
+			"short",
+			lying{store, func(o *s3.GetObjectOutput) { o.Body = io.NopCloser(strings.NewReader("tex")) }},
+			"has 4 bytes, 3 came",
+		},
+		{
+			"short",
+			lying{store, func(o *s3.GetObjectOutput) { o.ContentRange = aws.String("bytes x") }},
+			"Content-Range",
+		},
 	} {
 		_, err := g.DownloadFile(t.Context(), row.client, get(row.key), file)
 		var broken *objectstore.ContractError
@@ -250,9 +258,19 @@ func TestLocalFaultsAreNotCounted(t *testing.T) {
 	keep(t, store, "key", "text", nil)
 	_, err := g.DownloadFile(t.Context(), store, get("key"), filepath.Join(t.TempDir(), "no", "such", "folder", "file"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = g.UploadFile(t.Context(), store, &transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")}, "/no/such/file")
+	_, err = g.UploadFile(
+		t.Context(),
+		store,
+		&transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")},
+		"/no/such/file",
+	)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = g.UploadFile(t.Context(), store, &transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")}, t.TempDir())
+	_, err = g.UploadFile(
+		t.Context(),
+		store,
+		&transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")},
+		t.TempDir(),
+	)
 	require.Error(t, err, "a folder is not a file")
 	for _, in := range []*s3.GetObjectInput{{Range: aws.String("bytes=0-1")}, {PartNumber: aws.Int32(1)}} {
 		_, err = g.DownloadFile(t.Context(), store, in, "file")
@@ -265,9 +283,19 @@ func TestLocalFaultsAreNotCounted(t *testing.T) {
 func TestUploadRefusesABodyAndUnprintableMetadata(t *testing.T) {
 	store := openStore(t)
 	var input *objectstore.InputError
-	_, err := objectstore.UploadFile(t.Context(), store, &transfermanager.UploadObjectInput{Body: strings.NewReader("x")}, "file")
+	_, err := objectstore.UploadFile(
+		t.Context(),
+		store,
+		&transfermanager.UploadObjectInput{Body: strings.NewReader("x")},
+		"file",
+	)
 	require.ErrorAs(t, err, &input)
-	_, err = objectstore.UploadFile(t.Context(), store, &transfermanager.UploadObjectInput{Metadata: map[string]string{"a": "é"}}, "file")
+	_, err = objectstore.UploadFile(
+		t.Context(),
+		store,
+		&transfermanager.UploadObjectInput{Metadata: map[string]string{"a": "é"}},
+		"file",
+	)
 	require.ErrorAs(t, err, &input)
 }
 
@@ -296,7 +324,12 @@ func TestFileThatChangesIsNotUploaded(t *testing.T) {
 	g, b := breaker(t, resilience.Config{})
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, make([]byte, 20<<20), 0o600))
-	_, err := g.UploadFile(t.Context(), changing{store, file}, &transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")}, file)
+	_, err := g.UploadFile(
+		t.Context(),
+		changing{store, file},
+		&transfermanager.UploadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")},
+		file,
+	)
 	require.ErrorContains(t, err, "changed while it was uploaded")
 	assert.Equal(t, uint64(1), b.Snapshot().Ignored)
 	_, err = store.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")})
@@ -372,7 +405,12 @@ func testLargeFile(t *testing.T, client interface {
 	runtime.GC()
 	start := time.Now()
 	peak := peakHeap(func() {
-		_, err := g.UploadFile(t.Context(), client, &transfermanager.UploadObjectInput{Bucket: aws.String(bucket), Key: aws.String("big")}, file)
+		_, err := g.UploadFile(
+			t.Context(),
+			client,
+			&transfermanager.UploadObjectInput{Bucket: aws.String(bucket), Key: aws.String("big")},
+			file,
+		)
 		require.NoError(t, err)
 	})
 	t.Logf("upload of 200 MiB: %v, peak heap %d MiB", time.Since(start).Round(time.Millisecond), peak>>20)

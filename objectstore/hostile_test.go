@@ -61,7 +61,9 @@ func TestServersThatLie(t *testing.T) {
 	const closed = "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
 	answers := hostile.HTTP("application/xml", "<Result><Na", "<Error><Code>")
 	maps.Copy(answers, map[string]hostile.Answer{
-		"JSON":             hostile.Text("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"),
+		"JSON": hostile.Text(
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+		),
 		"nothing":          hostile.Text("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
 		"no content":       hostile.Text("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"),
 		"XML without end":  hostile.Endless(closed+"<R>", "<a>"),
@@ -120,7 +122,9 @@ func TestEmptyAnswersOfS3AreAnswers(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, out.Contents)
 	_, err = g.DeleteObjects(t.Context(), client, &s3.DeleteObjectsInput{
-		Bucket: aws.String("bucket"), Delete: &types.Delete{Quiet: aws.Bool(true), Objects: []types.ObjectIdentifier{{Key: aws.String("a")}}},
+		Bucket: aws.String(
+			"bucket",
+		), Delete: &types.Delete{Quiet: aws.Bool(true), Objects: []types.ObjectIdentifier{{Key: aws.String("a")}}},
 	})
 	require.NoError(t, err, "nothing went wrong")
 }

@@ -42,13 +42,22 @@ func writings(t *testing.T, g objectstore.Guard, client *s3.Client, bucket strin
 	at := aws.String(bucket)
 	put := func(wrap func(...io.Reader) io.Reader) func(string) error {
 		return func(key string) error {
-			_, err := g.PutObject(t.Context(), client, &s3.PutObjectInput{Bucket: at, Key: aws.String(key), Body: wrap(strings.NewReader("text"))})
+			_, err := g.PutObject(
+				t.Context(),
+				client,
+				&s3.PutObjectInput{Bucket: at, Key: aws.String(key), Body: wrap(strings.NewReader("text"))},
+			)
 			return err
 		}
 	}
 	upload := func(file string) func(string) error {
 		return func(key string) error {
-			_, err := g.UploadFile(t.Context(), client, &transfermanager.UploadObjectInput{Bucket: at, Key: aws.String(key)}, file)
+			_, err := g.UploadFile(
+				t.Context(),
+				client,
+				&transfermanager.UploadObjectInput{Bucket: at, Key: aws.String(key)},
+				file,
+			)
 			return err
 		}
 	}
@@ -58,7 +67,11 @@ func writings(t *testing.T, g objectstore.Guard, client *s3.Client, bucket strin
 		{"UploadFile", upload(small), 4, ofText},
 		{"UploadFile in parts", upload(big), 17 << 20, "many-3"},
 		{"CopyObject", func(key string) error {
-			_, err := g.CopyObject(t.Context(), client, &s3.CopyObjectInput{Bucket: at, Key: aws.String(key), CopySource: aws.String(bucket + "/from")})
+			_, err := g.CopyObject(
+				t.Context(),
+				client,
+				&s3.CopyObjectInput{Bucket: at, Key: aws.String(key), CopySource: aws.String(bucket + "/from")},
+			)
 			return err
 		}, 4, "copied"},
 	}
@@ -82,7 +95,10 @@ func (a *agreeable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.heads = append(a.heads, r.Header.Clone())
 		a.head(w, r)
 	case query.Has("uploads"):
-		_, _ = io.WriteString(w, "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
+		_, _ = io.WriteString(
+			w,
+			"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>",
+		)
 	case r.Method == http.MethodPost:
 		_, _ = io.WriteString(w, `<CompleteMultipartUploadResult><ETag>"many-3"</ETag></CompleteMultipartUploadResult>`)
 	case r.Header.Get("X-Amz-Copy-Source") != "":
@@ -131,7 +147,11 @@ func TestStoreThatKeepsNothingOfABody(t *testing.T) {
 			{"another's by now", "a/", func() { store.has(7, "another") }, true},
 			{"not to be looked at", "a/", func() { store.says(says(403, "")) }, true},
 			{"of a length that is not told", "a/", func() {
-				store.says(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Transfer-Encoding", "chunked") })
+				store.says(func(w http.ResponseWriter,
+					_ *http.Request,
+				) {
+					w.Header().Set("Transfer-Encoding", "chunked")
+				})
 			}, true},
 		} {
 			row.set()
@@ -196,7 +216,12 @@ func TestCallersConditionOnTheQuestionIsNoError(t *testing.T) {
 	})
 	s := serve(t, store.ServeHTTP)
 	g, b := breaker(t, resilience.Config{})
-	_, err := g.PutObject(t.Context(), plainClient(s.URL), put("a/", "text"), s3.WithAPIOptions(smithyhttp.AddHeaderValue("If-None-Match", "*")))
+	_, err := g.PutObject(
+		t.Context(),
+		plainClient(s.URL),
+		put("a/", "text"),
+		s3.WithAPIOptions(smithyhttp.AddHeaderValue("If-None-Match", "*")),
+	)
 	require.NoError(t, err)
 	asked := store.asked()
 	require.Len(t, asked, 1)
@@ -287,7 +312,11 @@ func TestSeaweedFSKeepsNothingUnderAFolder(t *testing.T) {
 	defer idle(client)
 	g, b := breaker(t, resilience.Config{FailMax: 1000})
 	ctx, bucket := t.Context(), aws.String(at.Bucket)
-	_, err := g.PutObject(ctx, client, &s3.PutObjectInput{Bucket: bucket, Key: aws.String("from"), Body: strings.NewReader("text")})
+	_, err := g.PutObject(
+		ctx,
+		client,
+		&s3.PutObjectInput{Bucket: bucket, Key: aws.String("from"), Body: strings.NewReader("text")},
+	)
 	require.NoError(t, err)
 	for i, w := range writings(t, g, client, at.Bucket) {
 		for _, end := range []string{"/", "//", `\`} {
@@ -300,7 +329,15 @@ func TestSeaweedFSKeepsNothingUnderAFolder(t *testing.T) {
 		}
 		require.NoError(t, w.do("whole"+strconv.Itoa(i)), w.name)
 	}
-	_, err = g.PutObject(ctx, client, &s3.PutObjectInput{Bucket: bucket, Key: aws.String("large/"), Body: strings.NewReader(strings.Repeat("x", 3<<20))})
+	_, err = g.PutObject(
+		ctx,
+		client,
+		&s3.PutObjectInput{
+			Bucket: bucket,
+			Key:    aws.String("large/"),
+			Body:   strings.NewReader(strings.Repeat("x", 3<<20)),
+		},
+	)
 	var broken *objectstore.ContractError
 	require.ErrorAs(t, err, &broken)
 	once := &s3.PutObjectInput{Bucket: bucket, Key: aws.String("once/"), IfNoneMatch: aws.String("*")}
@@ -317,6 +354,10 @@ func TestSeaweedFSKeepsNothingUnderAFolder(t *testing.T) {
 	keep(t, store, "from", "text", nil)
 	_, err = g.PutObject(ctx, store, put("a/", "text"))
 	require.NoError(t, err)
-	_, err = g.CopyObject(ctx, store, &s3.CopyObjectInput{Bucket: aws.String("bucket"), Key: aws.String(`b\`), CopySource: aws.String("bucket/from")})
+	_, err = g.CopyObject(
+		ctx,
+		store,
+		&s3.CopyObjectInput{Bucket: aws.String("bucket"), Key: aws.String(`b\`), CopySource: aws.String("bucket/from")},
+	)
 	require.NoError(t, err)
 }

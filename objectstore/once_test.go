@@ -36,7 +36,9 @@ func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Opti
 func TestAnswerIsReadOnce(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusInternalServerError, http.StatusTooManyRequests} {
 		answer := &smithyhttp.Response{Response: &http.Response{StatusCode: status}}
-		err, looks := testutil.Looked(&awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{Response: answer, Err: errors.New("no")}})
+		err, looks := testutil.Looked(
+			&awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{Response: answer, Err: errors.New("no")}},
+		)
 		Classify(t.Context(), err)
 		errorType(err) // the span's
 		once := looks()

@@ -64,7 +64,11 @@ func TestSeaweedFSIsNotAWS(t *testing.T) {
 
 	_, err = g.PutObject(t.Context(), client, object(at.Bucket, `back\slash`))
 	require.NoError(t, err)
-	out, err := g.ListObjectsV2(t.Context(), client, &s3.ListObjectsV2Input{Bucket: aws.String(at.Bucket), Prefix: aws.String("back")})
+	out, err := g.ListObjectsV2(
+		t.Context(),
+		client,
+		&s3.ListObjectsV2Input{Bucket: aws.String(at.Bucket), Prefix: aws.String("back")},
+	)
 	require.NoError(t, err)
 	require.Len(t, out.Contents, 1)
 	assert.Equal(t, "back/slash", aws.ToString(out.Contents[0].Key))
@@ -73,7 +77,11 @@ func TestSeaweedFSIsNotAWS(t *testing.T) {
 		_, err = g.PutObject(t.Context(), client, object(at.Bucket, key))
 		require.NoError(t, err)
 	}
-	out, err = g.ListObjectsV2(t.Context(), client, &s3.ListObjectsV2Input{Bucket: aws.String(at.Bucket), Prefix: aws.String("twice/")})
+	out, err = g.ListObjectsV2(
+		t.Context(),
+		client,
+		&s3.ListObjectsV2Input{Bucket: aws.String(at.Bucket), Prefix: aws.String("twice/")},
+	)
 	require.NoError(t, err)
 	assert.Len(t, out.Contents, 1)
 }
@@ -88,7 +96,11 @@ func TestMillionBytesOnSeaweedFS(t *testing.T) {
 	document := strings.Repeat("ünïcode 文書 🚰 \x00 \\ line\n", 40_000)
 	require.Greater(t, len(document), 1_000_000)
 	bucket, key := aws.String(at.Bucket), aws.String("million/a b+c%20d&e=f?g#h \"ü\" 文書 🚰/e\u0301.txt")
-	_, err := g.PutObject(t.Context(), client, &s3.PutObjectInput{Bucket: bucket, Key: key, Body: io.MultiReader(strings.NewReader(document))})
+	_, err := g.PutObject(
+		t.Context(),
+		client,
+		&s3.PutObjectInput{Bucket: bucket, Key: key, Body: io.MultiReader(strings.NewReader(document))},
+	)
 	require.NoError(t, err)
 	out, err := g.GetObject(t.Context(), client, &s3.GetObjectInput{Bucket: bucket, Key: key})
 	require.NoError(t, err)
@@ -100,9 +112,19 @@ func TestMillionBytesOnSeaweedFS(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	_, err = g.DownloadFile(t.Context(), client, &s3.GetObjectInput{Bucket: bucket, Key: key}, file)
 	require.NoError(t, err)
-	_, err = g.UploadFile(t.Context(), client, &transfermanager.UploadObjectInput{Bucket: bucket, Key: aws.String(*key + "2")}, file)
+	_, err = g.UploadFile(
+		t.Context(),
+		client,
+		&transfermanager.UploadObjectInput{Bucket: bucket, Key: aws.String(*key + "2")},
+		file,
+	)
 	require.NoError(t, err)
-	down, err := g.DownloadFile(t.Context(), client, &s3.GetObjectInput{Bucket: bucket, Key: aws.String(*key + "2")}, file)
+	down, err := g.DownloadFile(
+		t.Context(),
+		client,
+		&s3.GetObjectInput{Bucket: bucket, Key: aws.String(*key + "2")},
+		file,
+	)
 	require.NoError(t, err)
 	assert.EqualValues(t, len(document), down.Size)
 	again, err := os.ReadFile(file)

@@ -25,7 +25,10 @@ func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 		{"an answer", says(404, "NoSuchKey"), resilience.Verdict{Outcome: resilience.Success}},
 		{"failure", says(500, "InternalError"), resilience.Verdict{Outcome: resilience.Failure}},
 		{"denied", says(401, "AccessDenied"), resilience.Verdict{Outcome: resilience.Denied}},
-		{"throttled", says(429, "SlowDown", "Retry-After: 7"), resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second}},
+		{
+			"throttled", says(429, "SlowDown", "Retry-After: 7"),
+			resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 7 * time.Second},
+		},
 	} {
 		g, b := breaker(t, resilience.Config{FailMax: 100})
 		told := doortest.Hear(&g.Settled)

@@ -44,7 +44,8 @@ func TestSpans(t *testing.T) {
 		m := map[string]string{
 			"": "S3.GetObject", "rpc.system": "aws-api", "rpc.service": "S3", "rpc.method": "GetObject",
 			"aws.s3.bucket": "bucket", "aws.s3.key": "key",
-			"penstock.breaker.name": b.Name(), "penstock.breaker.state": b.State().String(), "penstock.outcome": outcome,
+			"penstock.breaker.name": b.Name(), "penstock.breaker.state": b.State().String(),
+			"penstock.outcome": outcome,
 		}
 		if errorType != "" {
 			m["error.type"] = errorType
@@ -59,11 +60,23 @@ func TestSpans(t *testing.T) {
 		require.NoError(t, out.Body.Close())
 	}))
 	s := serve(t, says(500, "InternalError"))
-	assert.Equal(t, want("failure", "InternalError"), spanOf(t, func() { _, _ = g.GetObject(t.Context(), plainClient(s.URL), get("key")) }))
+	assert.Equal(
+		t,
+		want("failure", "InternalError"),
+		spanOf(t, func() { _, _ = g.GetObject(t.Context(), plainClient(s.URL), get("key")) }),
+	)
 	s.set(says(404, "NoSuchKey"))
-	assert.Equal(t, want("success", "NoSuchKey"), spanOf(t, func() { _, _ = g.GetObject(t.Context(), plainClient(s.URL), get("key")) }))
+	assert.Equal(
+		t,
+		want("success", "NoSuchKey"),
+		spanOf(t, func() { _, _ = g.GetObject(t.Context(), plainClient(s.URL), get("key")) }),
+	)
 	b.Trip("test")
-	assert.Equal(t, want("rejected", "circuit_open"), spanOf(t, func() { _, _ = g.GetObject(t.Context(), store, get("key")) }))
+	assert.Equal(
+		t,
+		want("rejected", "circuit_open"),
+		spanOf(t, func() { _, _ = g.GetObject(t.Context(), store, get("key")) }),
+	)
 }
 
 func TestSpanOfABucketCallHasNoKey(t *testing.T) {

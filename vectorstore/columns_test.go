@@ -92,79 +92,418 @@ var columnCases = []struct {
 	wrong string
 	bare  bool // seen without the collection's schema too
 }{
-	{"float", field(entity.FieldTypeFloatVector).WithDim(2), entity.NewColumnFloatVector("x", 2, [][]float32{{1, 2}, {0, -3}}), "", true},
-	{"float, 1 and 3", field(entity.FieldTypeFloatVector).WithDim(2), entity.NewColumnFloatVector("x", 2, [][]float32{{1}, {1, 2, 3}}), `column "x": row 0: 1 dimensions, the column has 2`, true},
-	{"float, no row", field(entity.FieldTypeFloatVector).WithDim(2), entity.NewColumnFloatVector("x", 2, [][]float32{{1, 2}, nil}), "row 1: 0 dimensions", true},
-	{"float, NaN", field(entity.FieldTypeFloatVector).WithDim(2), entity.NewColumnFloatVector("x", 2, [][]float32{{1, 2}, {1, nan}}), "row 1: dimension 1 is not finite", true},
-	{"float, no dimensions", field(entity.FieldTypeFloatVector).WithDim(2), entity.NewColumnFloatVector("x", 0, [][]float32{{}}), "the column has 0 dimensions", true},
+	{
+		"float",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		entity.NewColumnFloatVector("x", 2, [][]float32{{1, 2}, {0, -3}}),
+		"",
+		true,
+	},
+	{
+		"float, 1 and 3",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		entity.NewColumnFloatVector("x", 2, [][]float32{{1}, {1, 2, 3}}),
+		`column "x": row 0: 1 dimensions, the column has 2`,
+		true,
+	},
+	{
+		"float, no row",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		entity.NewColumnFloatVector("x", 2, [][]float32{{1, 2}, nil}),
+		"row 1: 0 dimensions",
+		true,
+	},
+	{
+		"float, NaN",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		entity.NewColumnFloatVector("x", 2, [][]float32{{1, 2}, {1, nan}}),
+		"row 1: dimension 1 is not finite",
+		true,
+	},
+	{
+		"float, no dimensions",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		entity.NewColumnFloatVector("x", 0, [][]float32{{}}),
+		"the column has 0 dimensions",
+		true,
+	},
 
-	{"binary", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", 16, bytes("ab", "\x00\xff")), "", true},
-	{"binary, 1 and 3", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", 16, bytes("a", "bcd")), `column "x": row 0: 1 bytes, 16 dimensions are 2`, true},
-	{"binary, 3 and 1", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", 16, bytes("bcd", "a")), "row 0: 3 bytes", true},
-	{"binary, no row", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", 16, [][]byte{{1, 2}, nil}), "row 1: 0 bytes", true},
-	{"binary, bits for bytes", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", 16, [][]byte{make([]byte, 16)}), "row 0: 16 bytes", true},
-	{"binary, no multiple of 8", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", 12, bytes("a")), "the column has 12 dimensions, a multiple of 8", true},
-	{"binary, negative", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", -8, bytes("a")), "the column has -8 dimensions", true},
-	{"binary, another dimension", field(entity.FieldTypeBinaryVector).WithDim(16), entity.NewColumnBinaryVector("x", 8, bytes("a", "b")), "not match collection definition", false},
+	{
+		"binary",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", 16, bytes("ab", "\x00\xff")),
+		"",
+		true,
+	},
+	{
+		"binary, 1 and 3",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", 16, bytes("a", "bcd")),
+		`column "x": row 0: 1 bytes, 16 dimensions are 2`,
+		true,
+	},
+	{
+		"binary, 3 and 1",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", 16, bytes("bcd", "a")),
+		"row 0: 3 bytes",
+		true,
+	},
+	{
+		"binary, no row",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", 16, [][]byte{{1, 2}, nil}),
+		"row 1: 0 bytes",
+		true,
+	},
+	{
+		"binary, bits for bytes",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", 16, [][]byte{make([]byte, 16)}),
+		"row 0: 16 bytes",
+		true,
+	},
+	{
+		"binary, no multiple of 8",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", 12, bytes("a")),
+		"the column has 12 dimensions, a multiple of 8",
+		true,
+	},
+	{
+		"binary, negative",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", -8, bytes("a")),
+		"the column has -8 dimensions",
+		true,
+	},
+	{
+		"binary, another dimension",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		entity.NewColumnBinaryVector("x", 8, bytes("a", "b")),
+		"not match collection definition",
+		false,
+	},
 
-	{"float16", field(entity.FieldTypeFloat16Vector).WithDim(2), entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0x3c00, halfMax), half(0x8000, brainNaN&0x7bff)}), "", true},
-	{"float16, 2 and 6", field(entity.FieldTypeFloat16Vector).WithDim(2), entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef")), "row 0: 2 bytes, 2 dimensions are 4", true},
-	{"float16, odd", field(entity.FieldTypeFloat16Vector).WithDim(2), entity.NewColumnFloat16Vector("x", 2, bytes("abc", "abcde")), "row 0: 3 bytes", true},
-	{"float16, NaN", field(entity.FieldTypeFloat16Vector).WithDim(2), entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0, halfNaN)}), "row 0: dimension 1 is not finite", true},
-	{"float16, infinite", field(entity.FieldTypeFloat16Vector).WithDim(2), entity.NewColumnFloat16Vector("x", 2, [][]byte{half(halfInf, 0)}), "row 0: dimension 0 is not finite", true},
-	{"float16, another dimension", field(entity.FieldTypeFloat16Vector).WithDim(4), entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0, 0), half(0, 0)}), `field "x": the column has 2 dimensions, the field has 4`, false},
+	{
+		"float16",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0x3c00, halfMax), half(0x8000, brainNaN&0x7bff)}),
+		"",
+		true,
+	},
+	{
+		"float16, 2 and 6",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef")),
+		"row 0: 2 bytes, 2 dimensions are 4",
+		true,
+	},
+	{
+		"float16, odd",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		entity.NewColumnFloat16Vector("x", 2, bytes("abc", "abcde")),
+		"row 0: 3 bytes",
+		true,
+	},
+	{
+		"float16, NaN",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0, halfNaN)}),
+		"row 0: dimension 1 is not finite",
+		true,
+	},
+	{
+		"float16, infinite",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		entity.NewColumnFloat16Vector("x", 2, [][]byte{half(halfInf, 0)}),
+		"row 0: dimension 0 is not finite",
+		true,
+	},
+	{
+		"float16, another dimension",
+		field(entity.FieldTypeFloat16Vector).WithDim(4),
+		entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0, 0), half(0, 0)}),
+		`field "x": the column has 2 dimensions, the field has 4`,
+		false,
+	},
 
-	{"bfloat16", field(entity.FieldTypeBFloat16Vector).WithDim(2), entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(0x3f80, brainMax), half(halfNaN, halfInf&0x7fff)}), "", true},
-	{"bfloat16, 2 and 6", field(entity.FieldTypeBFloat16Vector).WithDim(2), entity.NewColumnBFloat16Vector("x", 2, bytes("ab", "abcdef")), "row 0: 2 bytes", true},
-	{"bfloat16, NaN", field(entity.FieldTypeBFloat16Vector).WithDim(2), entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(brainNaN, 0)}), "row 0: dimension 0 is not finite", true},
-	{"bfloat16, infinite", field(entity.FieldTypeBFloat16Vector).WithDim(2), entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(0, 0xff80)}), "row 0: dimension 1 is not finite", true},
-	{"bfloat16, another dimension", field(entity.FieldTypeBFloat16Vector).WithDim(4), entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(0, 0), half(0, 0)}), "the field has 4", false},
+	{
+		"bfloat16",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(0x3f80, brainMax), half(halfNaN, halfInf&0x7fff)}),
+		"",
+		true,
+	},
+	{
+		"bfloat16, 2 and 6",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		entity.NewColumnBFloat16Vector("x", 2, bytes("ab", "abcdef")),
+		"row 0: 2 bytes",
+		true,
+	},
+	{
+		"bfloat16, NaN",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(brainNaN, 0)}),
+		"row 0: dimension 0 is not finite",
+		true,
+	},
+	{
+		"bfloat16, infinite",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(0, 0xff80)}),
+		"row 0: dimension 1 is not finite",
+		true,
+	},
+	{
+		"bfloat16, another dimension",
+		field(entity.FieldTypeBFloat16Vector).WithDim(4),
+		entity.NewColumnBFloat16Vector("x", 2, [][]byte{half(0, 0), half(0, 0)}),
+		"the field has 4",
+		false,
+	},
 
-	{"sparse", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{0, 7, math.MaxUint32 - 1}, 0, 0.5, 1), sparseOf(nil)}), "", true},
-	{"sparse, nil", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf(nil), nil}), "row 1: no vector", true},
-	{"sparse, nil pointer", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{(*sparse)(nil)}), "row 0: no vector", true},
-	{"sparse, twice", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{2, 2}, 1, 1)}), "row 0: position 2 comes after 2", true},
-	{"sparse, unsorted", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{3, 1}, 1, 1)}), "row 0: position 1 comes after 3", true},
-	{"sparse, out of range", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{math.MaxUint32}, 1)}), "row 0: position 4294967295", true},
-	{"sparse, NaN", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, nan)}), "row 0: the value at position 1 is not finite", true},
-	{"sparse, infinite", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, inf)}), "not finite", true},
-	{"sparse, negative", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, -1)}), "row 0: the value at position 1 is negative", true},
-	{"sparse, no value", field(entity.FieldTypeSparseVector), entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1, 2}, 1)}), "row 0: element 1 is missing", true},
+	{
+		"sparse",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors(
+			"x",
+			[]entity.SparseEmbedding{sparseOf([]uint32{0, 7, math.MaxUint32 - 1}, 0, 0.5, 1), sparseOf(nil)},
+		),
+		"",
+		true,
+	},
+	{
+		"sparse, nil",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf(nil), nil}),
+		"row 1: no vector",
+		true,
+	},
+	{
+		"sparse, nil pointer",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{(*sparse)(nil)}),
+		"row 0: no vector",
+		true,
+	},
+	{
+		"sparse, twice",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{2, 2}, 1, 1)}),
+		"row 0: position 2 comes after 2",
+		true,
+	},
+	{
+		"sparse, unsorted",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{3, 1}, 1, 1)}),
+		"row 0: position 1 comes after 3",
+		true,
+	},
+	{
+		"sparse, out of range",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{math.MaxUint32}, 1)}),
+		"row 0: position 4294967295",
+		true,
+	},
+	{
+		"sparse, NaN",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, nan)}),
+		"row 0: the value at position 1 is not finite",
+		true,
+	},
+	{
+		"sparse, infinite",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, inf)}),
+		"not finite",
+		true,
+	},
+	{
+		"sparse, negative",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, -1)}),
+		"row 0: the value at position 1 is negative",
+		true,
+	},
+	{
+		"sparse, no value",
+		field(entity.FieldTypeSparseVector),
+		entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1, 2}, 1)}),
+		"row 0: element 1 is missing",
+		true,
+	},
 
 	{"booleans", arrayOf(entity.FieldTypeBool), entity.NewColumnBoolArray("x", [][]bool{{true}, {}, nil}), "", true},
 	{"numbers", arrayOf(entity.FieldTypeInt64), entity.NewColumnInt64Array("x", [][]int64{{1, 2, 3}}), "", true},
-	{"numbers, too many", arrayOf(entity.FieldTypeInt64), entity.NewColumnInt64Array("x", [][]int64{{}, {1, 2, 3, 4}}), `field "x": row 1: 4 elements, the field holds 3`, false},
-	{"small numbers in large ones", arrayOf(entity.FieldTypeInt32), entity.NewColumnInt8Array("x", [][]int8{{-128, 127}}), "", true},
-	{"large numbers that fit", arrayOf(entity.FieldTypeInt8), entity.NewColumnInt32Array("x", [][]int32{{-128, 127}}), "", true},
-	{"numbers that do not fit", arrayOf(entity.FieldTypeInt8), entity.NewColumnInt32Array("x", [][]int32{{1, 128}}), `field "x": row 0: element 1: 128 is no Int8`, false},
-	{"numbers that do not fit 16", arrayOf(entity.FieldTypeInt16), entity.NewColumnInt32Array("x", [][]int32{{-32769}}), "-32769 is no Int16", false},
-	{"floats", arrayOf(entity.FieldTypeFloat), entity.NewColumnFloatArray("x", [][]float32{{1, nan}}), "", true}, // the server keeps them
-	{"doubles for floats", arrayOf(entity.FieldTypeFloat), entity.NewColumnDoubleArray("x", [][]float64{{1}}), `field "x": row 0: values of`, false},
-	{"numbers for texts", arrayOf(entity.FieldTypeVarChar), entity.NewColumnInt64Array("x", [][]int64{{1}}), `field "x": row 0: values of`, false},
-	{"texts", arrayOf(entity.FieldTypeVarChar), entity.NewColumnVarCharArray("x", [][][]byte{bytes("xéx", ""), nil}), "", true},
-	{"texts, too long", arrayOf(entity.FieldTypeVarChar), entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "ééé")}), `field "x": row 0: element 1: 6 bytes, the limit is 4`, false},
-	{"texts, too many", arrayOf(entity.FieldTypeVarChar), entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "", "", "")}), "row 0: 4 elements, the field holds 3", false},
-	{"texts, invalid", arrayOf(entity.FieldTypeVarChar), entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "\xff")}), `column "x": row 0: element 1: not valid UTF-8`, true},
-	{"texts, longer than any", arrayOf(entity.FieldTypeVarChar), entity.NewColumnVarCharArray("x", [][][]byte{bytes(strings.Repeat("x", 65536))}), "row 0: element 0: 65536 bytes", true},
+	{
+		"numbers, too many",
+		arrayOf(entity.FieldTypeInt64),
+		entity.NewColumnInt64Array("x", [][]int64{{}, {1, 2, 3, 4}}),
+		`field "x": row 1: 4 elements, the field holds 3`,
+		false,
+	},
+	{
+		"small numbers in large ones",
+		arrayOf(entity.FieldTypeInt32),
+		entity.NewColumnInt8Array("x", [][]int8{{-128, 127}}),
+		"",
+		true,
+	},
+	{
+		"large numbers that fit",
+		arrayOf(entity.FieldTypeInt8),
+		entity.NewColumnInt32Array("x", [][]int32{{-128, 127}}),
+		"",
+		true,
+	},
+	{
+		"numbers that do not fit",
+		arrayOf(entity.FieldTypeInt8),
+		entity.NewColumnInt32Array("x", [][]int32{{1, 128}}),
+		`field "x": row 0: element 1: 128 is no Int8`,
+		false,
+	},
+	{
+		"numbers that do not fit 16",
+		arrayOf(entity.FieldTypeInt16),
+		entity.NewColumnInt32Array("x", [][]int32{{-32769}}),
+		"-32769 is no Int16",
+		false,
+	},
+	{
+		"floats",
+		arrayOf(entity.FieldTypeFloat),
+		entity.NewColumnFloatArray("x", [][]float32{{1, nan}}),
+		"",
+		true,
+	}, // the server keeps them
+	{
+		"doubles for floats",
+		arrayOf(entity.FieldTypeFloat),
+		entity.NewColumnDoubleArray("x", [][]float64{{1}}),
+		`field "x": row 0: values of`,
+		false,
+	},
+	{
+		"numbers for texts",
+		arrayOf(entity.FieldTypeVarChar),
+		entity.NewColumnInt64Array("x", [][]int64{{1}}),
+		`field "x": row 0: values of`,
+		false,
+	},
+	{
+		"texts",
+		arrayOf(entity.FieldTypeVarChar),
+		entity.NewColumnVarCharArray("x", [][][]byte{bytes("xéx", ""), nil}),
+		"",
+		true,
+	},
+	{
+		"texts, too long",
+		arrayOf(entity.FieldTypeVarChar),
+		entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "ééé")}),
+		`field "x": row 0: element 1: 6 bytes, the limit is 4`,
+		false,
+	},
+	{
+		"texts, too many",
+		arrayOf(entity.FieldTypeVarChar),
+		entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "", "", "")}),
+		"row 0: 4 elements, the field holds 3",
+		false,
+	},
+	{
+		"texts, invalid",
+		arrayOf(entity.FieldTypeVarChar),
+		entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "\xff")}),
+		`column "x": row 0: element 1: not valid UTF-8`,
+		true,
+	},
+	{
+		"texts, longer than any",
+		arrayOf(entity.FieldTypeVarChar),
+		entity.NewColumnVarCharArray("x", [][][]byte{bytes(strings.Repeat("x", 65536))}),
+		"row 0: element 0: 65536 bytes",
+		true,
+	},
 
 	{"text", field(entity.FieldTypeVarChar), entity.NewColumnVarChar("x", []string{"", "éé"}), "", true},
-	{"text, too long", field(entity.FieldTypeVarChar), entity.NewColumnVarChar("x", []string{"", "ééé"}), `field "x": row 1: 6 bytes, the limit is 4`, false},
-	{"number", field(entity.FieldTypeFloat), entity.NewColumnFloat("x", []float32{nan, inf}), "", true},                              // the server keeps them
-	{"JSON", field(entity.FieldTypeJSON), entity.NewColumnJSONBytes("x", bytes(`{"a":"\ud800"}`, ` [1] `, `"é"`, "null")), "", true}, // newer servers take more than objects
-	{"JSON, cut off", field(entity.FieldTypeJSON), entity.NewColumnJSONBytes("x", bytes("{}", "{")), `column "x": row 1: not valid JSON`, true},
-	{"JSON, empty", field(entity.FieldTypeJSON), entity.NewColumnJSONBytes("x", [][]byte{nil}), "row 0: not valid JSON", true},
-	{"JSON, invalid text", field(entity.FieldTypeJSON), entity.NewColumnJSONBytes("x", bytes("{\"a\":\"\xff\"}")), "row 0: not valid JSON", true},
+	{
+		"text, too long",
+		field(entity.FieldTypeVarChar),
+		entity.NewColumnVarChar("x", []string{"", "ééé"}),
+		`field "x": row 1: 6 bytes, the limit is 4`,
+		false,
+	},
+	{
+		"number",
+		field(entity.FieldTypeFloat),
+		entity.NewColumnFloat("x", []float32{nan, inf}),
+		"",
+		true,
+	}, // the server keeps them
+	{
+		"JSON",
+		field(entity.FieldTypeJSON),
+		entity.NewColumnJSONBytes("x", bytes(`{"a":"\ud800"}`, ` [1] `, `"é"`, "null")),
+		"",
+		true,
+	}, // newer servers take more than objects
+	{
+		"JSON, cut off",
+		field(entity.FieldTypeJSON),
+		entity.NewColumnJSONBytes("x", bytes("{}", "{")),
+		`column "x": row 1: not valid JSON`,
+		true,
+	},
+	{
+		"JSON, empty",
+		field(entity.FieldTypeJSON),
+		entity.NewColumnJSONBytes("x", [][]byte{nil}),
+		"row 0: not valid JSON",
+		true,
+	},
+	{
+		"JSON, invalid text",
+		field(entity.FieldTypeJSON),
+		entity.NewColumnJSONBytes("x", bytes("{\"a\":\"\xff\"}")),
+		"row 0: not valid JSON",
+		true,
+	},
 
-	{"another type", field(entity.FieldTypeBinaryVector).WithDim(32), entity.NewColumnFloatVector("x", 1, [][]float32{{1}}), "but collection field definition is", false},
+	{
+		"another type",
+		field(entity.FieldTypeBinaryVector).WithDim(32),
+		entity.NewColumnFloatVector("x", 1, [][]float32{{1}}),
+		"but collection field definition is",
+		false,
+	},
 	{"a nil pointer", field(entity.FieldTypeBool), (*entity.ColumnBool)(nil), "a column without rows", true},
 	{"fewer rows", field(entity.FieldTypeBool), entity.NewColumnBool("x", []bool{}), "a column without rows", true},
-	{"read as part of another", field(entity.FieldTypeJSON), entity.NewColumnDynamic(entity.NewColumnJSONBytes("$meta", bytes(`{"x":1}`)), "x"), `column "x": it was read out of a dynamic field`, true},
+	{
+		"read as part of another",
+		field(entity.FieldTypeJSON),
+		entity.NewColumnDynamic(entity.NewColumnJSONBytes("$meta", bytes(`{"x":1}`)), "x"),
+		`column "x": it was read out of a dynamic field`,
+		true,
+	},
 }
 
 // collectionOf has one field beside its key, the one of a case.
 func (s *scripted) collectionOf(f *entity.Field) {
-	schema := entity.NewSchema().WithName("docs").WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).WithField(f)
-	s.reply("DescribeCollection", &milvuspb.DescribeCollectionResponse{Status: ok(), Schema: schema.ProtoMessage(), CollectionName: "docs"})
+	schema := entity.NewSchema().
+		WithName("docs").
+		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).
+		WithField(f)
+	s.reply(
+		"DescribeCollection",
+		&milvuspb.DescribeCollectionResponse{Status: ok(), Schema: schema.ProtoMessage(), CollectionName: "docs"},
+	)
 }
 
 func intIDs(n int) []int64 {
@@ -206,7 +545,13 @@ func TestColumnsAreCheckedBeforeTheyAreSent(t *testing.T) {
 			s.collectionOf(row.field)
 			ids := intIDs(rowsIn(row.col))
 			for _, method := range []string{"Insert", "Upsert"} {
-				s.reply(method, &milvuspb.MutationResult{Status: ok(), IDs: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: ids}}}})
+				s.reply(
+					method,
+					&milvuspb.MutationResult{
+						Status: ok(),
+						IDs:    &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: ids}}},
+					},
+				)
 			}
 			columns := []entity.Column{entity.NewColumnInt64("id", ids), row.col}
 			g, b := guard(t)
@@ -269,27 +614,75 @@ func (f emptyData) FieldData() *schemapb.FieldData {
 // Vectors of mixed lengths passed, and were stored shifted, in a column that
 // embeds one of the SDK's.
 func TestColumnsOfACallersOwnKindAreChecked(t *testing.T) {
-	floats, bits, halves := field(entity.FieldTypeFloatVector).WithDim(2), field(entity.FieldTypeBinaryVector).WithDim(16), field(entity.FieldTypeFloat16Vector).WithDim(2)
+	floats, bits, halves := field(
+		entity.FieldTypeFloatVector,
+	).WithDim(2),
+		field(
+			entity.FieldTypeBinaryVector,
+		).WithDim(16),
+		field(
+			entity.FieldTypeFloat16Vector,
+		).WithDim(2)
 	for _, row := range []struct {
 		field *entity.Field
 		col   entity.Column
 		wrong string
 	}{
 		{halves, foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "efgh"))}, ""},
-		{halves, foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef"))}, `column "x": row 0: 2 bytes, 2 dimensions are 4`},
-		{halves, foreignHalf{entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0, halfNaN)})}, "dimension 1 is not finite"},
+		{
+			halves,
+			foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef"))},
+			`column "x": row 0: 2 bytes, 2 dimensions are 4`,
+		},
+		{
+			halves,
+			foreignHalf{entity.NewColumnFloat16Vector("x", 2, [][]byte{half(0, halfNaN)})},
+			"dimension 1 is not finite",
+		},
 		{halves, namedRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "efgh"))}}, ""},
-		{halves, namedRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef"))}}, "row 0: 2 bytes"},
-		{halves, strangeRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd"))}}, "row 0: a int is no Float16Vector"},
+		{
+			halves,
+			namedRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("ab", "abcdef"))}},
+			"row 0: 2 bytes",
+		},
+		{
+			halves,
+			strangeRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd"))}},
+			"row 0: a int is no Float16Vector",
+		},
 		{halves, failingRows{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd"))}}, "row 0: lost"},
-		{halves, emptyData{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "efgh"))}}, `field "x": 1 vectors for 2 rows`},
-		{field(entity.FieldTypeBFloat16Vector).WithDim(2), foreignBrain{entity.NewColumnBFloat16Vector("x", 2, bytes("ab", "abcdef"))}, "row 0: 2 bytes"},
+		{
+			halves,
+			emptyData{foreignHalf{entity.NewColumnFloat16Vector("x", 2, bytes("abcd", "efgh"))}},
+			`field "x": 1 vectors for 2 rows`,
+		},
+		{
+			field(entity.FieldTypeBFloat16Vector).WithDim(2),
+			foreignBrain{entity.NewColumnBFloat16Vector("x", 2, bytes("ab", "abcdef"))},
+			"row 0: 2 bytes",
+		},
 		{floats, foreignFloat{entity.NewColumnFloatVector("x", 2, [][]float32{{1}, {1, 2, 3}})}, "row 0: 1 dimensions"},
 		{bits, foreignBits{entity.NewColumnBinaryVector("x", 16, bytes("a", "bcd"))}, "row 0: 1 bytes"},
-		{field(entity.FieldTypeSparseVector), foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, 1)})}, ""},
-		{field(entity.FieldTypeSparseVector), foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{3, 1}, 1, 1)})}, "row 0: position 1 comes after 3"},
-		{field(entity.FieldTypeSparseVector), foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{nil})}, "row 0: no vector"},
-		{field(entity.FieldTypeVarChar), foreignText{entity.NewColumnVarChar("x", []string{"a", "\xff"})}, "row 1: not valid UTF-8"},
+		{
+			field(entity.FieldTypeSparseVector),
+			foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{1}, 1)})},
+			"",
+		},
+		{
+			field(entity.FieldTypeSparseVector),
+			foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf([]uint32{3, 1}, 1, 1)})},
+			"row 0: position 1 comes after 3",
+		},
+		{
+			field(entity.FieldTypeSparseVector),
+			foreignSparse{entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{nil})},
+			"row 0: no vector",
+		},
+		{
+			field(entity.FieldTypeVarChar),
+			foreignText{entity.NewColumnVarChar("x", []string{"a", "\xff"})},
+			"row 1: not valid UTF-8",
+		},
 		{field(entity.FieldTypeVarChar), foreignText{entity.NewColumnVarChar("x", []string{"a"})}, ""},
 		{field(entity.FieldTypeJSON), foreignJSON{entity.NewColumnJSONBytes("x", bytes("{"))}, "row 0: not valid JSON"},
 	} {
@@ -297,7 +690,13 @@ func TestColumnsOfACallersOwnKindAreChecked(t *testing.T) {
 		s.collectionOf(row.field)
 		ids := intIDs(row.col.Len())
 		for _, method := range []string{"Insert", "Upsert"} {
-			s.reply(method, &milvuspb.MutationResult{Status: ok(), IDs: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: ids}}}})
+			s.reply(
+				method,
+				&milvuspb.MutationResult{
+					Status: ok(),
+					IDs:    &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: ids}}},
+				},
+			)
 		}
 		g, b := guard(t)
 		c := connect(t, vectorstore.Config{Address: addr})
@@ -337,40 +736,71 @@ func TestColumnsThatTheDynamicFieldWouldGarbleAreNotSent(t *testing.T) {
 	schema := entity.NewSchema().WithName("docs").WithDynamicFieldEnabled(true).
 		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).
 		WithField(entity.NewField().WithName("json").WithDataType(entity.FieldTypeJSON))
-	s.reply("DescribeCollection", &milvuspb.DescribeCollectionResponse{Status: ok(), Schema: schema.ProtoMessage(), CollectionName: "docs"})
+	s.reply(
+		"DescribeCollection",
+		&milvuspb.DescribeCollectionResponse{Status: ok(), Schema: schema.ProtoMessage(), CollectionName: "docs"},
+	)
 	for _, method := range []string{"Insert", "Upsert"} {
-		s.reply(method, &milvuspb.MutationResult{Status: ok(), IDs: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: intIDs(1)}}}})
+		s.reply(
+			method,
+			&milvuspb.MutationResult{
+				Status: ok(),
+				IDs:    &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: intIDs(1)}}},
+			},
+		)
 	}
 	c := connect(t, vectorstore.Config{Address: addr})
 	for name, row := range map[string]struct {
 		col   entity.Column
 		wrong string
 	}{
-		"a text":             {entity.NewColumnVarChar("x", []string{"a"}), ""},
-		"a number":           {entity.NewColumnDouble("x", []float64{1}), ""},
-		"numbers":            {entity.NewColumnInt8Array("x", [][]int8{{1}}), ""},
-		"floats":             {entity.NewColumnFloatVector("x", 1, [][]float32{{1}}), ""},
-		"JSON":               {entity.NewColumnJSONBytes("x", bytes(`{"a":1}`)), `column "x": the dynamic field would keep its JSON as base64`},
-		"texts":              {entity.NewColumnVarCharArray("x", [][][]byte{bytes("a")}), `column "x": the dynamic field would keep its VARCHAR array as base64`},
-		"bits":               {entity.NewColumnBinaryVector("x", 8, bytes("a")), "as base64"},
-		"float16":            {entity.NewColumnFloat16Vector("x", 1, bytes("ab")), "as base64"},
-		"bfloat16":           {entity.NewColumnBFloat16Vector("x", 1, bytes("ab")), "as base64"},
-		"sparse":             {entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf(nil)}), "would keep nothing of"},
-		"the dynamic field":  {entity.NewColumnJSONBytes("any", bytes(`{"x":1}`)).WithIsDynamic(true), ""},
-		"null":               {entity.NewColumnJSONBytes("any", bytes(`null`)).WithIsDynamic(true), ""},
-		"invalid text":       {entity.NewColumnString("x", []string{"\xff"}), `column "x": row 0: not valid UTF-8`},
-		"a valid text":       {entity.NewColumnString("x", []string{"é"}), ""},
-		"one name":           {entity.NewColumnString("id", []string{"é"}), `column "id" comes twice`},
-		"a name of no text":  {entity.NewColumnVarChar("\xff", []string{"a"}), `column "\xff": its name is not valid UTF-8`},
+		"a text":   {entity.NewColumnVarChar("x", []string{"a"}), ""},
+		"a number": {entity.NewColumnDouble("x", []float64{1}), ""},
+		"numbers":  {entity.NewColumnInt8Array("x", [][]int8{{1}}), ""},
+		"floats":   {entity.NewColumnFloatVector("x", 1, [][]float32{{1}}), ""},
+		"JSON": {
+			entity.NewColumnJSONBytes("x", bytes(`{"a":1}`)),
+			`column "x": the dynamic field would keep its JSON as base64`,
+		},
+		"texts": {
+			entity.NewColumnVarCharArray("x", [][][]byte{bytes("a")}),
+			`column "x": the dynamic field would keep its VARCHAR array as base64`,
+		},
+		"bits":     {entity.NewColumnBinaryVector("x", 8, bytes("a")), "as base64"},
+		"float16":  {entity.NewColumnFloat16Vector("x", 1, bytes("ab")), "as base64"},
+		"bfloat16": {entity.NewColumnBFloat16Vector("x", 1, bytes("ab")), "as base64"},
+		"sparse": {
+			entity.NewColumnSparseVectors("x", []entity.SparseEmbedding{sparseOf(nil)}),
+			"would keep nothing of",
+		},
+		"the dynamic field": {entity.NewColumnJSONBytes("any", bytes(`{"x":1}`)).WithIsDynamic(true), ""},
+		"null":              {entity.NewColumnJSONBytes("any", bytes(`null`)).WithIsDynamic(true), ""},
+		"invalid text":      {entity.NewColumnString("x", []string{"\xff"}), `column "x": row 0: not valid UTF-8`},
+		"a valid text":      {entity.NewColumnString("x", []string{"é"}), ""},
+		"one name":          {entity.NewColumnString("id", []string{"é"}), `column "id" comes twice`},
+		"a name of no text": {
+			entity.NewColumnVarChar("\xff", []string{"a"}),
+			`column "\xff": its name is not valid UTF-8`,
+		},
 		"bits of one's own":  {foreignBits{entity.NewColumnBinaryVector("x", 8, bytes("a"))}, "as base64"},
 		"JSON of one's own":  {foreignJSON{entity.NewColumnJSONBytes("x", bytes("{}"))}, "as base64"},
 		"texts of one's own": {foreignTexts{entity.NewColumnVarCharArray("x", [][][]byte{bytes("a")})}, "as base64"},
-		"no object":          {entity.NewColumnJSONBytes("any", bytes(`[1]`)).WithIsDynamic(true), `column "any": row 0: not a JSON object`},
-		"a text for objects": {entity.NewColumnJSONBytes("any", bytes(` "{}"`)).WithIsDynamic(true), "not a JSON object"},
+		"no object": {
+			entity.NewColumnJSONBytes("any", bytes(`[1]`)).WithIsDynamic(true),
+			`column "any": row 0: not a JSON object`,
+		},
+		"a text for objects": {
+			entity.NewColumnJSONBytes("any", bytes(` "{}"`)).WithIsDynamic(true),
+			"not a JSON object",
+		},
 	} {
 		before := s.count("Insert") + s.count("Upsert")
 		g, b := guard(t)
-		columns := []entity.Column{entity.NewColumnInt64("id", intIDs(1)), entity.NewColumnJSONBytes("json", bytes("{}")), row.col}
+		columns := []entity.Column{
+			entity.NewColumnInt64("id", intIDs(1)),
+			entity.NewColumnJSONBytes("json", bytes("{}")),
+			row.col,
+		}
 		for _, err := range writes(t, g, c, "docs", columns) {
 			if row.wrong == "" {
 				require.NoError(t, err, name)
@@ -388,7 +818,8 @@ func TestColumnsThatTheDynamicFieldWouldGarbleAreNotSent(t *testing.T) {
 func TestColumnsOfOneNameAreNotSent(t *testing.T) {
 	g, _ := guard(t)
 	other := &accepting{}
-	for _, err := range writes(t, g, other, "docs", append(rowsOf("a"), entity.NewColumnInt64("x", []int64{1}), entity.NewColumnInt64("x", []int64{2}))) {
+	for _, err := range writes(t, g, other, "docs",
+		append(rowsOf("a"), entity.NewColumnInt64("x", []int64{1}), entity.NewColumnInt64("x", []int64{2}))) {
 		e := new(vectorstore.ArgumentError)
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, `column "x" comes twice`, e.Reason)
@@ -427,9 +858,17 @@ func TestNilPointersAreNotSent(t *testing.T) {
 			_, err := g.HybridSearch(ctx, c, "docs", nil, 2, nil, client.NewRRFReranker(), requests)
 			return err
 		},
-		"HybridSearch, reranker": func() error { _, err := g.HybridSearch(ctx, c, "docs", nil, 2, nil, rank, whole); return err },
-		"no client":              func() error { return g.Delete(ctx, nobody, "docs", "", "id > 0") },
-		"a nil client":           func() error { _, err := g.Upsert(ctx, pointer, "docs", "", rowsOf("a")...); return err },
+		"HybridSearch, reranker": func() error {
+			_,
+				err := g.HybridSearch(ctx, c, "docs", nil, 2, nil, rank, whole)
+			return err
+		},
+		"no client": func() error { return g.Delete(ctx, nobody, "docs", "", "id > 0") },
+		"a nil client": func() error {
+			_,
+				err := g.Upsert(ctx, pointer, "docs", "", rowsOf("a")...)
+			return err
+		},
 		"no client to iterate": func() error {
 			_, err := g.QueryIterator(ctx, nobody, client.NewQueryIteratorOption("docs"))
 			return err
@@ -471,14 +910,25 @@ func (answersNil) Search(
 	context.Context, string, []string, string, []string, []entity.Vector, string, entity.MetricType, int,
 	entity.SearchParam, ...client.SearchQueryOptionFunc,
 ) ([]client.SearchResult, error) {
-	return []client.SearchResult{{ResultCount: 1, Scores: []float32{1}, IDs: entity.NewColumnVarChar("id", []string{"a"}), Fields: client.ResultSet{nil}}}, nil
+	return []client.SearchResult{
+		{
+			ResultCount: 1,
+			Scores:      []float32{1},
+			IDs:         entity.NewColumnVarChar("id", []string{"a"}),
+			Fields:      client.ResultSet{nil},
+		},
+	}, nil
 }
 
 func TestNilColumnsInAnAnswerAreContractErrors(t *testing.T) {
 	g, b := guard(t)
 	for name, call := range map[string]func() error{
-		"Upsert": func() error { _, err := g.Upsert(t.Context(), answersNil{}, "docs", "", rowsOf("a")...); return err },
-		"Query":  func() error { _, err := g.Query(t.Context(), answersNil{}, "docs", nil, "", nil); return err },
+		"Upsert": func() error {
+			_,
+				err := g.Upsert(t.Context(), answersNil{}, "docs", "", rowsOf("a")...)
+			return err
+		},
+		"Query": func() error { _, err := g.Query(t.Context(), answersNil{}, "docs", nil, "", nil); return err },
 		"Search": func() error {
 			_, err := g.Search(t.Context(), answersNil{}, "docs", nil, "", nil, vec, "vector", entity.COSINE, 1, nil)
 			return err
@@ -500,35 +950,197 @@ var vectorCases = []struct {
 	wrong   string
 	bare    bool
 }{
-	{"float", field(entity.FieldTypeFloatVector).WithDim(2), []entity.Vector{entity.FloatVector{1, 2}, entity.FloatVector{0, 0}}, "", true},
-	{"float, another dimension", field(entity.FieldTypeFloatVector).WithDim(2), []entity.Vector{entity.FloatVector{1, 2, 3}}, `vector 0 has 3 dimensions, field "x" has 2`, false},
-	{"float, mixed", field(entity.FieldTypeFloatVector).WithDim(2), []entity.Vector{entity.FloatVector{1, 2}, entity.FloatVector{1}}, "row 1: 1 dimensions, the first vector has 2", true},
-	{"float, empty", field(entity.FieldTypeFloatVector).WithDim(2), []entity.Vector{entity.FloatVector{}}, "row 0: no dimensions", true},
-	{"float, NaN", field(entity.FieldTypeFloatVector).WithDim(2), []entity.Vector{entity.FloatVector{1, nan}}, "dimension 1 is not finite", true},
+	{
+		"float",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{1, 2}, entity.FloatVector{0, 0}},
+		"",
+		true,
+	},
+	{
+		"float, another dimension",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{1, 2, 3}},
+		`vector 0 has 3 dimensions, field "x" has 2`,
+		false,
+	},
+	{
+		"float, mixed",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{1, 2}, entity.FloatVector{1}},
+		"row 1: 1 dimensions, the first vector has 2",
+		true,
+	},
+	{
+		"float, empty",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{}},
+		"row 0: no dimensions",
+		true,
+	},
+	{
+		"float, NaN",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{1, nan}},
+		"dimension 1 is not finite",
+		true,
+	},
 	{"binary", field(entity.FieldTypeBinaryVector).WithDim(16), []entity.Vector{entity.BinaryVector{1, 2}}, "", true},
-	{"binary, another dimension", field(entity.FieldTypeBinaryVector).WithDim(16), []entity.Vector{entity.BinaryVector{1}}, `vector 0 has 8 dimensions, field "x" has 16`, false},
-	{"binary, mixed", field(entity.FieldTypeBinaryVector).WithDim(16), []entity.Vector{entity.BinaryVector{1}, entity.BinaryVector{1, 2, 3}}, "row 1: 24 dimensions, the first vector has 8", true},
-	{"binary, empty", field(entity.FieldTypeBinaryVector).WithDim(16), []entity.Vector{entity.BinaryVector{}}, "no dimensions", true},
-	{"binary, nil", field(entity.FieldTypeBinaryVector).WithDim(16), []entity.Vector{entity.BinaryVector(nil)}, "no vector", true},
-	{"floats for bits", field(entity.FieldTypeBinaryVector).WithDim(32), []entity.Vector{entity.FloatVector{1}}, `field "x" is BinaryVector, the vectors are FloatVector`, false},
-	{"bits for floats", field(entity.FieldTypeFloatVector).WithDim(1), []entity.Vector{entity.BinaryVector{1, 2, 3, 4}}, `field "x" is FloatVector, the vectors are BinaryVector`, false},
-	{"float16", field(entity.FieldTypeFloat16Vector).WithDim(2), []entity.Vector{entity.Float16Vector(half(1, 2))}, "", true},
-	{"float16, another dimension", field(entity.FieldTypeFloat16Vector).WithDim(2), []entity.Vector{entity.Float16Vector(half(1))}, `vector 0 has 1 dimensions, field "x" has 2`, false},
-	{"float16, odd", field(entity.FieldTypeFloat16Vector).WithDim(2), []entity.Vector{entity.Float16Vector{1, 2, 3}}, "row 0: 3 bytes, a dimension has 2", true},
-	{"float16, NaN", field(entity.FieldTypeFloat16Vector).WithDim(2), []entity.Vector{entity.Float16Vector(half(0, halfNaN))}, "dimension 1 is not finite", true},
-	{"floats for float16", field(entity.FieldTypeFloat16Vector).WithDim(2), []entity.Vector{entity.FloatVector{1, 2}}, "", true}, // newer servers take them
-	{"floats for float16, another dimension", field(entity.FieldTypeFloat16Vector).WithDim(2), []entity.Vector{entity.FloatVector{1}}, "vector 0 has 1 dimensions", false},
-	{"bfloat16", field(entity.FieldTypeBFloat16Vector).WithDim(2), []entity.Vector{entity.BFloat16Vector(half(1, 2))}, "", true},
-	{"bfloat16, infinite", field(entity.FieldTypeBFloat16Vector).WithDim(2), []entity.Vector{entity.BFloat16Vector(half(0x7f80, 2))}, "dimension 0 is not finite", true},
-	{"bfloat16, odd", field(entity.FieldTypeBFloat16Vector).WithDim(2), []entity.Vector{entity.BFloat16Vector{1}}, "row 0: 1 bytes, a dimension has 2", true},
-	{"float16 for bfloat16", field(entity.FieldTypeBFloat16Vector).WithDim(2), []entity.Vector{entity.Float16Vector(half(1, 2))}, "the vectors are Float16Vector", false},
-	{"sparse", field(entity.FieldTypeSparseVector), []entity.Vector{sparseOf([]uint32{1, 5}, 1, 0), sparseOf(nil)}, "", true},
+	{
+		"binary, another dimension",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		[]entity.Vector{entity.BinaryVector{1}},
+		`vector 0 has 8 dimensions, field "x" has 16`,
+		false,
+	},
+	{
+		"binary, mixed",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		[]entity.Vector{entity.BinaryVector{1}, entity.BinaryVector{1, 2, 3}},
+		"row 1: 24 dimensions, the first vector has 8",
+		true,
+	},
+	{
+		"binary, empty",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		[]entity.Vector{entity.BinaryVector{}},
+		"no dimensions",
+		true,
+	},
+	{
+		"binary, nil",
+		field(entity.FieldTypeBinaryVector).WithDim(16),
+		[]entity.Vector{entity.BinaryVector(nil)},
+		"no vector",
+		true,
+	},
+	{
+		"floats for bits",
+		field(entity.FieldTypeBinaryVector).WithDim(32),
+		[]entity.Vector{entity.FloatVector{1}},
+		`field "x" is BinaryVector, the vectors are FloatVector`,
+		false,
+	},
+	{
+		"bits for floats",
+		field(entity.FieldTypeFloatVector).WithDim(1),
+		[]entity.Vector{entity.BinaryVector{1, 2, 3, 4}},
+		`field "x" is FloatVector, the vectors are BinaryVector`,
+		false,
+	},
+	{
+		"float16",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.Float16Vector(half(1, 2))},
+		"",
+		true,
+	},
+	{
+		"float16, another dimension",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.Float16Vector(half(1))},
+		`vector 0 has 1 dimensions, field "x" has 2`,
+		false,
+	},
+	{
+		"float16, odd",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.Float16Vector{1, 2, 3}},
+		"row 0: 3 bytes, a dimension has 2",
+		true,
+	},
+	{
+		"float16, NaN",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.Float16Vector(half(0, halfNaN))},
+		"dimension 1 is not finite",
+		true,
+	},
+	{
+		"floats for float16",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{1, 2}},
+		"",
+		true,
+	}, // newer servers take them
+	{
+		"floats for float16, another dimension",
+		field(entity.FieldTypeFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{1}},
+		"vector 0 has 1 dimensions",
+		false,
+	},
+	{
+		"bfloat16",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.BFloat16Vector(half(1, 2))},
+		"",
+		true,
+	},
+	{
+		"bfloat16, infinite",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.BFloat16Vector(half(0x7f80, 2))},
+		"dimension 0 is not finite",
+		true,
+	},
+	{
+		"bfloat16, odd",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.BFloat16Vector{1}},
+		"row 0: 1 bytes, a dimension has 2",
+		true,
+	},
+	{
+		"float16 for bfloat16",
+		field(entity.FieldTypeBFloat16Vector).WithDim(2),
+		[]entity.Vector{entity.Float16Vector(half(1, 2))},
+		"the vectors are Float16Vector",
+		false,
+	},
+	{
+		"sparse",
+		field(entity.FieldTypeSparseVector),
+		[]entity.Vector{sparseOf([]uint32{1, 5}, 1, 0), sparseOf(nil)},
+		"",
+		true,
+	},
 	{"sparse, nil", field(entity.FieldTypeSparseVector), []entity.Vector{(*sparse)(nil)}, "row 0: no vector", true},
-	{"sparse, unsorted", field(entity.FieldTypeSparseVector), []entity.Vector{sparseOf([]uint32{5, 1}, 1, 1)}, "row 0: position 1 comes after 5", true},
-	{"sparse, negative", field(entity.FieldTypeSparseVector), []entity.Vector{sparseOf([]uint32{5}, -1)}, "is negative", true},
-	{"sparse for floats", field(entity.FieldTypeFloatVector).WithDim(2), []entity.Vector{sparseOf([]uint32{5}, 1)}, "the vectors are SparseFloatVector", false},
-	{"floats for sparse", field(entity.FieldTypeSparseVector), []entity.Vector{entity.FloatVector{1}}, `field "x" is SparseFloatVector, the vectors are FloatVector`, false},
-	{"of two types", field(entity.FieldTypeFloatVector).WithDim(2), []entity.Vector{entity.FloatVector{1, 2}, entity.BinaryVector{1}}, "BinaryVector among FloatVector", true},
+	{
+		"sparse, unsorted",
+		field(entity.FieldTypeSparseVector),
+		[]entity.Vector{sparseOf([]uint32{5, 1}, 1, 1)},
+		"row 0: position 1 comes after 5",
+		true,
+	},
+	{
+		"sparse, negative",
+		field(entity.FieldTypeSparseVector),
+		[]entity.Vector{sparseOf([]uint32{5}, -1)},
+		"is negative",
+		true,
+	},
+	{
+		"sparse for floats",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		[]entity.Vector{sparseOf([]uint32{5}, 1)},
+		"the vectors are SparseFloatVector",
+		false,
+	},
+	{
+		"floats for sparse",
+		field(entity.FieldTypeSparseVector),
+		[]entity.Vector{entity.FloatVector{1}},
+		`field "x" is SparseFloatVector, the vectors are FloatVector`,
+		false,
+	},
+	{
+		"of two types",
+		field(entity.FieldTypeFloatVector).WithDim(2),
+		[]entity.Vector{entity.FloatVector{1, 2}, entity.BinaryVector{1}},
+		"BinaryVector among FloatVector",
+		true,
+	},
 	{"none", field(entity.FieldTypeFloatVector).WithDim(2), nil, "no vectors", true},
 }
 
@@ -557,7 +1169,16 @@ func searches(t *testing.T, g vectorstore.Guard, c searcher, fieldName string, v
 	sp, err := entity.NewIndexFlatSearchParam()
 	require.NoError(t, err)
 	_, found := g.Search(t.Context(), c, "docs", nil, "", nil, vectors, fieldName, entity.L2, 1, nil)
-	_, ranked := g.HybridSearch(t.Context(), c, "docs", nil, 1, nil, client.NewRRFReranker(), []*client.ANNSearchRequest{client.NewANNSearchRequest(fieldName, entity.L2, "", vectors, sp, 1)})
+	_, ranked := g.HybridSearch(
+		t.Context(),
+		c,
+		"docs",
+		nil,
+		1,
+		nil,
+		client.NewRRFReranker(),
+		[]*client.ANNSearchRequest{client.NewANNSearchRequest(fieldName, entity.L2, "", vectors, sp, 1)},
+	)
 	return []error{found, ranked}
 }
 
@@ -584,7 +1205,12 @@ func TestVectorsAreCheckedBeforeTheyAreSent(t *testing.T) {
 
 			other := &accepting{}
 			_ = searches(t, g, other, "x", row.vectors)
-			assert.EqualValues(t, map[bool]int{false: 2}[row.wrong != "" && row.bare], other.calls.Load(), "a client of another make")
+			assert.EqualValues(
+				t,
+				map[bool]int{false: 2}[row.wrong != "" && row.bare],
+				other.calls.Load(),
+				"a client of another make",
+			)
 		})
 	}
 }
@@ -599,7 +1225,16 @@ func TestHybridSearchThatTheSDKWouldPanicOverIsNotSent(t *testing.T) {
 		"a nil vector":  client.NewANNSearchRequest("vector", entity.COSINE, "", []entity.Vector{nil}, nil, 1),
 	} {
 		require.NotPanics(t, func() {
-			_, err := g.HybridSearch(t.Context(), c, "docs", nil, 2, nil, client.NewRRFReranker(), []*client.ANNSearchRequest{request})
+			_, err := g.HybridSearch(
+				t.Context(),
+				c,
+				"docs",
+				nil,
+				2,
+				nil,
+				client.NewRRFReranker(),
+				[]*client.ANNSearchRequest{request},
+			)
 			assert.Equal(t, codes.InvalidArgument, status.Code(err), "%s: %v", name, err)
 		}, name)
 	}

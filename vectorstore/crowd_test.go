@@ -65,7 +65,11 @@ func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
 func TestThousandCallersWhileTheServerDies(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
-	b := testutil.NewBreaker(t, "test", resilience.Config{ResetTimeout: 20 * time.Millisecond, ProbeTimeout: time.Minute})
+	b := testutil.NewBreaker(
+		t,
+		"test",
+		resilience.Config{ResetTimeout: 20 * time.Millisecond, ProbeTimeout: time.Minute},
+	)
 	heal := func() { s.reply("HasCollection", &milvuspb.BoolResponse{Status: ok(), Value: true}) }
 	heal()
 	testutil.Crowd{

@@ -35,7 +35,12 @@ func TestClassifyRowByRow(t *testing.T) {
 	c := connect(t, vectorstore.Config{Address: addr})
 	milvus := func(code int32, reason string) func() {
 		return func() {
-			s.reply("Upsert", &milvuspb.MutationResult{Status: &commonpb.Status{Code: code, ErrorCode: commonpb.ErrorCode_UnexpectedError, Reason: reason}})
+			s.reply(
+				"Upsert",
+				&milvuspb.MutationResult{
+					Status: &commonpb.Status{Code: code, ErrorCode: commonpb.ErrorCode_UnexpectedError, Reason: reason},
+				},
+			)
 		}
 	}
 	legacy := func(code commonpb.ErrorCode) func() {
@@ -47,7 +52,8 @@ func TestClassifyRowByRow(t *testing.T) {
 		return func() { s.fail("Upsert", status.Error(code, msg)) }
 	}
 	const (
-		answer, failure, throttled, denied, ignored = resilience.Success, resilience.Failure, resilience.Throttled, resilience.Denied, resilience.Ignored
+		answer, failure, throttled, denied, ignored = resilience.Success, resilience.Failure, resilience.Throttled,
+			resilience.Denied, resilience.Ignored
 	)
 	for _, tt := range []struct {
 		name   string
@@ -74,8 +80,15 @@ func TestClassifyRowByRow(t *testing.T) {
 		{"unknown code", milvus(4242, ""), failure, codes.Internal},
 		{"unexpected failure", milvus(65535, "channel not available"), failure, codes.Internal},
 		{"1001 disk", milvus(1001, "IO failed: no space left on device"), failure, codes.Internal},
-		{"1001 JSON", milvus(1001, "IO failed: json: cannot unmarshal array into Go value of type map[string]interface {}"), ignored, codes.InvalidArgument},
-		{"unexpected dimension", milvus(65535, "fail to Search, QueryNode ID=1, reason=… => vector dimension mismatch: service internal error"), ignored, codes.InvalidArgument},
+		{
+			"1001 JSON", milvus(1001,
+				"IO failed: json: cannot unmarshal array into Go value of type map[string]interface {}"),
+			ignored, codes.InvalidArgument,
+		},
+		{
+			"unexpected dimension",
+			milvus(65535, "fail to Search, QueryNode ID=1, reason=… => vector dimension mismatch: service internal error"), ignored, codes.InvalidArgument,
+		},
 		{"unexpected JSON", milvus(65535, "cannot set json key to: $meta"), ignored, codes.InvalidArgument},
 		{"702 index exists", milvus(702, ""), answer, codes.AlreadyExists},
 		{"unexpected answer", milvus(65535, "partition name x not found"), answer, codes.NotFound},
@@ -89,7 +102,10 @@ func TestClassifyRowByRow(t *testing.T) {
 		{"Internal", transport(codes.Internal, ""), failure, codes.Internal},
 		{"DeadlineExceeded", transport(codes.DeadlineExceeded, ""), failure, codes.DeadlineExceeded},
 		{"ResourceExhausted", transport(codes.ResourceExhausted, "busy"), throttled, codes.ResourceExhausted},
-		{"too large", transport(codes.ResourceExhausted, "grpc: received message larger than max (1 vs. 0)"), ignored, codes.ResourceExhausted},
+		{
+			"too large", transport(codes.ResourceExhausted, "grpc: received message larger than max (1 vs. 0)"),
+			ignored, codes.ResourceExhausted,
+		},
 		{"invalid UTF-8", transport(codes.Internal, "string field contains invalid UTF-8"), ignored, codes.Internal},
 		{"InvalidArgument", transport(codes.InvalidArgument, ""), ignored, codes.InvalidArgument},
 		{"NotFound", transport(codes.NotFound, ""), answer, codes.NotFound},
@@ -107,7 +123,13 @@ func TestClassifyRowByRow(t *testing.T) {
 		assert.Equal(t, tt.want, vectorstore.Classify(t.Context(), err).Outcome, tt.name)
 		assert.Equal(t, tt.code, status.Code(err), tt.name)
 		snap := b.Snapshot()
-		counted := map[resilience.Outcome]int64{answer: int64(snap.Successes), failure: int64(snap.Failures), throttled: int64(snap.Throttled), denied: int64(snap.Denied), ignored: int64(snap.Ignored)}
+		counted := map[resilience.Outcome]int64{
+			answer:    int64(snap.Successes),
+			failure:   int64(snap.Failures),
+			throttled: int64(snap.Throttled),
+			denied:    int64(snap.Denied),
+			ignored:   int64(snap.Ignored),
+		}
 		assert.EqualValues(t, 1, counted[tt.want], "%s: %+v", tt.name, snap)
 	}
 }
@@ -115,7 +137,9 @@ func TestClassifyRowByRow(t *testing.T) {
 func TestEachCallIsOneAttempt(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
-	rate := &milvuspb.MutationResult{Status: &commonpb.Status{Code: 8, ErrorCode: commonpb.ErrorCode_RateLimit, Reason: "slow down"}}
+	rate := &milvuspb.MutationResult{
+		Status: &commonpb.Status{Code: 8, ErrorCode: commonpb.ErrorCode_RateLimit, Reason: "slow down"},
+	}
 	for i, script := range []func(){
 		func() { s.fail("Upsert", status.Error(codes.Unavailable, "down")) },
 		func() { s.fail("Upsert", status.Error(codes.ResourceExhausted, "busy")) },
@@ -134,7 +158,13 @@ func TestEachCallIsOneAttempt(t *testing.T) {
 func TestStatusWithCodeAloneIsAnError(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
-	s.reply("Upsert", &milvuspb.MutationResult{Status: &commonpb.Status{Code: 1100, Reason: "bad", Retriable: true}, IDs: strIDs("a")})
+	s.reply(
+		"Upsert",
+		&milvuspb.MutationResult{
+			Status: &commonpb.Status{Code: 1100, Reason: "bad", Retriable: true},
+			IDs:    strIDs("a"),
+		},
+	)
 	g, b := guard(t)
 	_, err := g.Upsert(t.Context(), c, "docs", "", rowsOf("a")...)
 	e := new(vectorstore.ServerError)
@@ -165,19 +195,39 @@ func TestMistakesAreNotSent(t *testing.T) {
 	g, b := guard(t)
 	nan := rowsOf("a")
 	nan[1] = entity.NewColumnFloatVector("vector", 4, [][]float32{{1, 0, 0, float32(math.Inf(1))}})
-	ragged := []entity.Column{entity.NewColumnVarChar("id", []string{"a", "b"}), entity.NewColumnFloatVector("vector", 4, [][]float32{{1, 2, 3}, {1, 2, 3, 4, 5}})}
+	ragged := []entity.Column{
+		entity.NewColumnVarChar("id", []string{"a", "b"}),
+		entity.NewColumnFloatVector("vector", 4, [][]float32{{1, 2, 3}, {1, 2, 3, 4, 5}}),
+	}
 	for name, cols := range map[string][]entity.Column{
-		"not finite": nan, "three and five floats": ragged, "key twice": rowsOf("a", "b", "a"), "nine bytes in a key of eight": rowsOf("ééééé"),
-		"invalid UTF-8": rowsOf("\xff"), "uneven": {rowsOf("a")[0], rowsOf("a", "b")[1]}, "none": {},
+		"not finite": nan, "three and five floats": ragged, "key twice": rowsOf("a", "b", "a"),
+		"nine bytes in a key of eight": rowsOf("ééééé"),
+		"invalid UTF-8":                rowsOf("\xff"), "uneven": {rowsOf("a")[0], rowsOf("a", "b")[1]}, "none": {},
 	} {
 		_, err := g.Upsert(t.Context(), c, "docs", "", cols...)
 		e := new(vectorstore.ArgumentError)
 		assert.ErrorAs(t, err, &e, name)
 	}
-	_, err := g.Search(t.Context(), c, "docs", nil, "", nil, []entity.Vector{entity.FloatVector{1}}, "vector", entity.COSINE, 1, nil)
+	_, err := g.Search(
+		t.Context(),
+		c,
+		"docs",
+		nil,
+		"",
+		nil,
+		[]entity.Vector{entity.FloatVector{1}},
+		"vector",
+		entity.COSINE,
+		1,
+		nil,
+	)
 	assert.Equal(t, codes.InvalidArgument, status.Code(err), "dimensions of a query: %v", err)
 	assert.Equal(t, codes.InvalidArgument, status.Code(g.Delete(t.Context(), c, "docs", "", " ")))
-	assert.Equal(t, codes.InvalidArgument, status.Code(g.DeleteByPks(t.Context(), c, "docs", "", entity.NewColumnVarChar("id", nil))))
+	assert.Equal(
+		t,
+		codes.InvalidArgument,
+		status.Code(g.DeleteByPks(t.Context(), c, "docs", "", entity.NewColumnVarChar("id", nil))),
+	)
 	assert.Equal(t, codes.InvalidArgument, status.Code(g.CreateIndex(t.Context(), c, "docs", "vector", nil, true)))
 	assert.Equal(t, codes.InvalidArgument, status.Code(g.CreateCollection(t.Context(), c, nil, 1)))
 	_, err = g.Get(t.Context(), c, "docs", entity.NewColumnVarChar("", []string{"a"}))
@@ -200,7 +250,14 @@ func TestMessageOver64MBIsNotSent(t *testing.T) {
 		ids[i], vectors[i] = strconv.Itoa(i), v
 	}
 	g, _ := guard(t)
-	_, err := g.Upsert(t.Context(), c, "docs", "", entity.NewColumnVarChar("id", ids), entity.NewColumnFloatVector("vector", 4096, vectors))
+	_, err := g.Upsert(
+		t.Context(),
+		c,
+		"docs",
+		"",
+		entity.NewColumnVarChar("id", ids),
+		entity.NewColumnFloatVector("vector", 4096, vectors),
+	)
 	assert.Equal(t, codes.InvalidArgument, status.Code(err))
 	assert.ErrorContains(t, err, "fewer")
 	assert.Zero(t, s.count("Upsert"))
@@ -233,7 +290,8 @@ func TestWrongAnswersAreContractErrors(t *testing.T) {
 		"more rows than asked for":        search(found([]int64{3}, []float32{3, 2, 1}, "a", "b", "c")),
 		"scores missing (the SDK panics)": search(found([]int64{2}, []float32{1}, "a", "b")),
 		"keys missing":                    search(found([]int64{2}, []float32{2, 1}, "a")),
-		"counts missing (the SDK panics)": search(&milvuspb.SearchResults{Status: ok(), Results: &schemapb.SearchResultData{NumQueries: 1}}),
+		"counts missing (the SDK panics)": search(
+			&milvuspb.SearchResults{Status: ok(), Results: &schemapb.SearchResultData{NumQueries: 1}}),
 		"negative count (the SDK panics)": search(found([]int64{-1}, nil)),
 		"score that is not a number":      search(found([]int64{1}, []float32{nan}, "a")),
 	} {
@@ -298,7 +356,10 @@ func TestCallersCancellationIsIgnoredAndTimeoutsCount(t *testing.T) {
 func TestFlushEndsAtTheFirstErrorOfItsWait(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
-	s.reply("Flush", &milvuspb.FlushResponse{Status: ok(), CollSegIDs: map[string]*schemapb.LongArray{"docs": {Data: []int64{1}}}})
+	s.reply(
+		"Flush",
+		&milvuspb.FlushResponse{Status: ok(), CollSegIDs: map[string]*schemapb.LongArray{"docs": {Data: []int64{1}}}},
+	)
 	s.fail("GetFlushState", status.Error(codes.Unavailable, "went away"))
 	g, b := guard(t)
 	err := g.Flush(t.Context(), c, "docs", false)
@@ -331,7 +392,12 @@ func TestKeysAreEscapedOnTheWire(t *testing.T) {
 	bare, err := client.NewClient(t.Context(), client.Config{Address: addr, DisableConn: true})
 	require.NoError(t, err)
 	defer bare.Close()
-	assert.Equal(t, codes.InvalidArgument, status.Code(g.DeleteByPks(t.Context(), bare, "docs", "", evil)), "a client that cannot escape")
+	assert.Equal(
+		t,
+		codes.InvalidArgument,
+		status.Code(g.DeleteByPks(t.Context(), bare, "docs", "", evil)),
+		"a client that cannot escape",
+	)
 }
 
 func TestIteratorEscapesTheKeyItGoesOnFrom(t *testing.T) {
@@ -342,10 +408,17 @@ func TestIteratorEscapesTheKeyItGoesOnFrom(t *testing.T) {
 	s.on("Query", func(_ context.Context, req any) (any, error) {
 		page := pages[min(len(sent), 2)]
 		sent = append(sent, req.(*milvuspb.QueryRequest).GetExpr())
-		return &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", page).FieldData()}}, nil
+		return &milvuspb.QueryResults{
+			Status:     ok(),
+			FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", page).FieldData()},
+		}, nil
 	})
 	g, b := guard(t)
-	it, err := g.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithExpr(`id != "x"`).WithOutputFields("id").WithBatchSize(2))
+	it, err := g.QueryIterator(
+		t.Context(),
+		c,
+		client.NewQueryIteratorOption("docs").WithExpr(`id != "x"`).WithOutputFields("id").WithBatchSize(2),
+	)
 	require.NoError(t, err)
 	var got []string
 	for {
@@ -371,11 +444,18 @@ func TestIteratorThatDiesHalfWayIsAFailure(t *testing.T) {
 		if s.count("Query") > 1 {
 			return nil, status.Error(codes.Unavailable, "gone")
 		}
-		return &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}}, nil
+		return &milvuspb.QueryResults{
+			Status:     ok(),
+			FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()},
+		}, nil
 	})
 	g, b := guard(t)
 	open := func() *vectorstore.Iterator {
-		it, err := g.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithOutputFields("id").WithBatchSize(2))
+		it, err := g.QueryIterator(
+			t.Context(),
+			c,
+			client.NewQueryIteratorOption("docs").WithOutputFields("id").WithBatchSize(2),
+		)
 		require.NoError(t, err)
 		return it
 	}
@@ -394,16 +474,31 @@ func TestIteratorThatDiesHalfWayIsAFailure(t *testing.T) {
 // rows, and a success.
 func TestErrorAroundEOFIsNotTheEndOfAnIteration(t *testing.T) {
 	s, addr := serve(t)
-	s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}})
-	broken := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	s.reply(
+		"Query",
+		&milvuspb.QueryResults{
+			Status:     ok(),
+			FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()},
+		},
+	)
+	broken := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		if strings.HasSuffix(method, "/Query") && s.count("Query") > 0 {
 			return fmt.Errorf("read tcp: %w", io.EOF)
 		}
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-	c := connect(t, vectorstore.Config{Address: addr, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(broken)}})
+	c := connect(
+		t,
+		vectorstore.Config{Address: addr, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(broken)}},
+	)
 	g, b := guard(t)
-	it, err := g.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithOutputFields("id").WithBatchSize(2))
+	it, err := g.QueryIterator(
+		t.Context(),
+		c,
+		client.NewQueryIteratorOption("docs").WithOutputFields("id").WithBatchSize(2),
+	)
 	require.NoError(t, err)
 	_, err = it.Next(t.Context())
 	require.NoError(t, err)
@@ -422,11 +517,21 @@ func TestIteratorsVerdictIsTheDoorsAndLastFailureIsMilvuss(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
 	s.fail("Query", status.Error(codes.Unavailable, "gone"))
-	b := testutil.NewBreaker(t, "test", resilience.Config{FailMax: 1, Classify: func(context.Context, error) resilience.Verdict {
-		return resilience.Verdict{Outcome: resilience.Ignored}
-	}})
+	b := testutil.NewBreaker(
+		t,
+		"test",
+		resilience.Config{FailMax: 1, Classify: func(context.Context, error) resilience.Verdict {
+			return resilience.Verdict{Outcome: resilience.Ignored}
+		}},
+	)
 	open := func() error {
-		_, err := vectorstore.Guard{Breaker: b}.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithOutputFields("id"))
+		_, err := vectorstore.Guard{
+			Breaker: b,
+		}.QueryIterator(
+			t.Context(),
+			c,
+			client.NewQueryIteratorOption("docs").WithOutputFields("id"),
+		)
 		return err
 	}
 	failed := open()
@@ -445,7 +550,10 @@ func TestIterationThatRunsOutOfTimeIsAFailure(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		return &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}}, nil
+		return &milvuspb.QueryResults{
+			Status:     ok(),
+			FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()},
+		}, nil
 	})
 	g, b := guard(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -502,7 +610,8 @@ func TestSDKsOwnRefusalsAreIgnored(t *testing.T) {
 
 func TestNewClientRefusesBadConfig(t *testing.T) {
 	for name, cfg := range map[string]vectorstore.Config{
-		"no address": {}, "missing CA": {Address: "h:1", CAFile: t.TempDir() + "/none.pem"}, "bad address": {Address: "http://%zz"},
+		"no address": {}, "missing CA": {Address: "h:1", CAFile: t.TempDir() + "/none.pem"},
+		"bad address": {Address: "http://%zz"},
 	} {
 		_, err := vectorstore.NewClient(t.Context(), cfg)
 		assert.Equal(t, codes.InvalidArgument, status.Code(err), name)

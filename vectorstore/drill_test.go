@@ -94,7 +94,13 @@ func TestDrillHang(t *testing.T) {
 	d := newOutage(t, p.Addr)
 	require.NoError(t, d.call())
 	p.Pause(t)
-	require.Eventually(t, func() bool { return d.call() != nil }, 10*time.Second, time.Millisecond, "the signal takes a moment")
+	require.Eventually(
+		t,
+		func() bool { return d.call() != nil },
+		10*time.Second,
+		time.Millisecond,
+		"the signal takes a moment",
+	)
 	d.Breaker.Reset()
 	d.opens(codes.DeadlineExceeded, codes.Unavailable)
 	p.Resume(t)

@@ -31,7 +31,8 @@ func Example() {
 
 	ctx := context.Background()
 	schema := entity.NewSchema().WithName("docs").
-		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).WithMaxLength(64).WithIsPrimaryKey(true)).
+		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).
+			WithMaxLength(64).WithIsPrimaryKey(true)).
 		WithField(entity.NewField().WithName("vector").WithDataType(entity.FieldTypeFloatVector).WithDim(2))
 	index := entity.NewGenericIndex("", entity.Flat, map[string]string{"metric_type": "COSINE"})
 	for _, err := range []error{
@@ -64,7 +65,8 @@ func Example() {
 
 // One breaker for each tenant's server: the same operations as methods.
 func ExampleGuard() {
-	breaker := resilience.NewRegistry(resilience.Config{}).MustRegister("milvus:tenant-a", resilience.Config{FailMax: 3})
+	breaker := resilience.NewRegistry(resilience.Config{}).
+		MustRegister("milvus:tenant-a", resilience.Config{FailMax: 3})
 	door := vectorstore.Guard{Breaker: breaker}
 	client, err := vectorstore.NewClient(context.Background(), vectorstore.Config{Address: "milvus.example:19530"})
 	if err != nil {

@@ -26,7 +26,9 @@ import (
 // Servers that are no Milvus: each call fails, counts, and ends in time.
 func TestServersThatLie(t *testing.T) {
 	hostile.Each(t, map[string]hostile.Answer{
-		"a page":             hostile.Text("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 22\r\n\r\n<html>sign in!</html>\n"),
+		"a page": hostile.Text(
+			"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 22\r\n\r\n<html>sign in!</html>\n",
+		),
 		"a redirect":         hostile.Text("HTTP/1.1 302 Found\r\nLocation: http://elsewhere\r\n\r\n"),
 		"a greeting":         hostile.Text("SSH-2.0-OpenSSH_9.2\r\n"),
 		"nothing":            hostile.Text(""),
@@ -69,17 +71,22 @@ func TestRepliesThatLie(t *testing.T) {
 	}
 	for name, run := range map[string]func(vectorstore.Guard) error{
 		"columns of different lengths": query(text("id", "a", "b"), text("text", "x")),
-		"a column without a type":      query(text("id", "a"), &schemapb.FieldData{FieldName: "text", Type: schemapb.DataType_VarChar}),
-		"a column of nothing":          query(text("id", "a"), &schemapb.FieldData{}),
+		"a column without a type": query(text("id", "a"),
+			&schemapb.FieldData{FieldName: "text", Type: schemapb.DataType_VarChar}),
+		"a column of nothing": query(text("id", "a"), &schemapb.FieldData{}),
 		"a vector without numbers": query(text("id", "a"), &schemapb.FieldData{
 			FieldName: "vector", Type: schemapb.DataType_FloatVector,
 			Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{Dim: 0}},
 		}),
 		"a vector of broken rows": query(text("id", "a"), &schemapb.FieldData{
 			FieldName: "vector", Type: schemapb.DataType_FloatVector,
-			Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{Dim: 4, Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1, 2, 3}}}}},
+			Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{
+				Dim:  4,
+				Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1, 2, 3}}},
+			}},
 		}),
-		"fields of fewer rows": search(func(r *schemapb.SearchResultData) { r.FieldsData = []*schemapb.FieldData{text("text", "x")} }),
+		"fields of fewer rows": search(
+			func(r *schemapb.SearchResultData) { r.FieldsData = []*schemapb.FieldData{text("text", "x")} }),
 		"fields of more rows": search(func(r *schemapb.SearchResultData) {
 			r.FieldsData = []*schemapb.FieldData{text("text", "x", "y", "z")}
 		}),
@@ -104,8 +111,12 @@ func TestEmptyAndHugeBatches(t *testing.T) {
 	g, b := guard(t)
 	empty := []entity.Column{entity.NewColumnVarChar("id", nil), entity.NewColumnFloatVector("vector", 4, nil)}
 	for name, cols := range map[string][]entity.Column{
-		"no rows": empty, "a nil column": {rowsOf("a")[0], nil}, "a vector of no dimensions": {rowsOf("a")[0], entity.NewColumnFloatVector("vector", 0, [][]float32{{}})},
-		"a huge vector": {rowsOf("a")[0], entity.NewColumnFloatVector("vector", 20<<20, [][]float32{make([]float32, 20<<20)})},
+		"no rows": empty, "a nil column": {rowsOf("a")[0], nil},
+		"a vector of no dimensions": {rowsOf("a")[0], entity.NewColumnFloatVector("vector", 0, [][]float32{{}})},
+		"a huge vector": {
+			rowsOf("a")[0],
+			entity.NewColumnFloatVector("vector", 20<<20, [][]float32{make([]float32, 20<<20)}),
+		},
 	} {
 		for _, write := range []func() error{
 			func() error { _, err := g.Upsert(t.Context(), c, "docs", "", cols...); return err },
@@ -115,7 +126,8 @@ func TestEmptyAndHugeBatches(t *testing.T) {
 		}
 	}
 	for name, v := range map[string][]entity.Vector{
-		"none": nil, "a nil one": {nil}, "empty": {entity.FloatVector{}}, "not a number": {entity.FloatVector{float32(math.NaN()), 0, 0, 0}},
+		"none": nil, "a nil one": {nil}, "empty": {entity.FloatVector{}},
+		"not a number": {entity.FloatVector{float32(math.NaN()), 0, 0, 0}},
 	} {
 		require.NotPanics(t, func() {
 			_, err := g.Search(t.Context(), c, "docs", nil, "", nil, v, "vector", entity.COSINE, 1, nil)
@@ -131,8 +143,18 @@ func TestEmptyAndHugeBatches(t *testing.T) {
 func TestAbandonedIteratorGivesItsSlotBack(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
-	s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()}})
-	b := testutil.NewBreaker(t, "test", resilience.Config{FailMax: 1, ResetTimeout: time.Millisecond, ProbeTimeout: time.Hour})
+	s.reply(
+		"Query",
+		&milvuspb.QueryResults{
+			Status:     ok(),
+			FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", []string{"a", "b"}).FieldData()},
+		},
+	)
+	b := testutil.NewBreaker(
+		t,
+		"test",
+		resilience.Config{FailMax: 1, ResetTimeout: time.Millisecond, ProbeTimeout: time.Hour},
+	)
 	g := vectorstore.Guard{Breaker: b}
 	require.Error(t, b.Do(t.Context(), func(context.Context) error { return errors.New("down") }))
 	require.Eventually(t, b.Ready, time.Second, time.Millisecond)

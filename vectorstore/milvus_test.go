@@ -72,7 +72,15 @@ func (m *onMilvus) upsert(coll, partition string, ids, texts []string) {
 
 func (m *onMilvus) keys(coll string, partitions []string) []string {
 	m.Helper()
-	set, err := m.g.Query(m.Context(), m.c, coll, partitions, `id != ""`, []string{"id"}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	set, err := m.g.Query(
+		m.Context(),
+		m.c,
+		coll,
+		partitions,
+		`id != ""`,
+		[]string{"id"},
+		client.WithSearchQueryConsistencyLevel(entity.ClStrong),
+	)
 	require.NoError(m, err)
 	return slices.Sorted(slices.Values(set.GetColumn("id").(*entity.ColumnVarChar).Data()))
 }
@@ -95,7 +103,14 @@ func TestMilvusIteratorReadsEveryRow(t *testing.T) {
 	require.Len(t, m.keys(coll, nil), len(want), "the rows are to be seen")
 	for _, batch := range []int{1000, 7} {
 		var got []string
-		it, err := m.g.QueryIterator(t.Context(), m.c, client.NewQueryIteratorOption(coll).WithExpr(`id != "none"`).WithOutputFields("id", "text").WithBatchSize(batch))
+		it, err := m.g.QueryIterator(
+			t.Context(),
+			m.c,
+			client.NewQueryIteratorOption(coll).
+				WithExpr(`id != "none"`).
+				WithOutputFields("id", "text").
+				WithBatchSize(batch),
+		)
 		require.NoError(t, err)
 		for {
 			set, err := it.Next(t.Context())
@@ -129,7 +144,12 @@ func TestMilvusPartitions(t *testing.T) {
 	m.upsert(coll, "", []string{"d"}, []string{""})
 	assert.Equal(t, []string{"n"}, m.keys(coll, []string{"north"}))
 	assert.Equal(t, []string{"d", "n"}, m.keys(coll, nil))
-	_, err = m.g.Upsert(ctx, m.c, coll, "nowhere", append(rowsOf("x"), entity.NewColumnVarChar("text", []string{""}))...)
+	_, err = m.g.Upsert(
+		ctx,
+		m.c,
+		coll,
+		"nowhere",
+		append(rowsOf("x"), entity.NewColumnVarChar("text", []string{""}))...)
 	assert.Equal(t, codes.NotFound, status.Code(err), "%v", err)
 
 	require.NoError(t, m.g.ReleasePartitions(ctx, m.c, coll, []string{"north"}))
@@ -162,16 +182,35 @@ func TestMilvusAliasMovesToOtherDimensions(t *testing.T) {
 	m := newOnMilvus(t)
 	alias := m.name()
 	of := func(dim int64) string {
-		return m.of(flat(t, entity.L2), false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(dim))
+		return m.of(
+			flat(t, entity.L2),
+			false,
+			entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(dim),
+		)
 	}
 	blue, green := of(4), of(8)
 	search := func(dim int) error {
-		_, err := m.g.Search(t.Context(), m.c, alias, nil, "", nil, []entity.Vector{entity.FloatVector(make([]float32, dim))}, "v", entity.L2, 1, nil)
+		_, err := m.g.Search(
+			t.Context(),
+			m.c,
+			alias,
+			nil,
+			"",
+			nil,
+			[]entity.Vector{entity.FloatVector(make([]float32, dim))},
+			"v",
+			entity.L2,
+			1,
+			nil,
+		)
 		return err
 	}
 	require.NoError(t, m.g.CreateAlias(t.Context(), m.c, blue, alias))
 	require.NoError(t, search(4))
-	require.NoError(t, connect(t, vectorstore.Config{Address: upstreams.Milvus(t)}).AlterAlias(t.Context(), green, alias))
+	require.NoError(
+		t,
+		connect(t, vectorstore.Config{Address: upstreams.Milvus(t)}).AlterAlias(t.Context(), green, alias),
+	)
 	require.NoError(t, search(8))
 	assert.Equal(t, codes.InvalidArgument, status.Code(search(4)))
 	require.NoError(t, m.g.DropAlias(t.Context(), m.c, alias))
@@ -182,10 +221,23 @@ func TestMilvusAliasMovesToOtherDimensions(t *testing.T) {
 func TestMilvusWritesAfterTheAliasMoved(t *testing.T) {
 	m, alias := newOnMilvus(t), ""
 	of := func(dim int64) string {
-		return m.of(flat(t, entity.L2), false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(dim))
+		return m.of(
+			flat(t, entity.L2),
+			false,
+			entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(dim),
+		)
 	}
 	write := func(dim int) []error {
-		return writes(t, m.g, m.c, alias, []entity.Column{entity.NewColumnInt64("id", []int64{1}), entity.NewColumnFloatVector("v", dim, [][]float32{make([]float32, dim)})})
+		return writes(
+			t,
+			m.g,
+			m.c,
+			alias,
+			[]entity.Column{
+				entity.NewColumnInt64("id", []int64{1}),
+				entity.NewColumnFloatVector("v", dim, [][]float32{make([]float32, dim)}),
+			},
+		)
 	}
 	elsewhere := connect(t, vectorstore.Config{Address: upstreams.Milvus(t)})
 	blue, green := of(4), of(8)
@@ -203,8 +255,8 @@ func TestMilvusWritesAfterTheAliasMoved(t *testing.T) {
 	assert.Equal(t, codes.NotFound, status.Code(write(4)[0]), "nobody can say whether it fits")
 }
 
-// Likewise for a collection that another client has dropped and made again, also
-// with what had no field before, or has none now.
+// Likewise for a collection that another client has dropped and made again,
+// also with what had no field before, or has none now.
 func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
 	m := newOnMilvus(t)
 	vector := entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector)
@@ -213,7 +265,8 @@ func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
 	coll := m.name()
 	remade := func(dim int64, dynamic bool, fields ...*entity.Field) {
 		schema := entity.NewSchema().WithName(coll).WithDynamicFieldEnabled(dynamic).
-			WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).WithField(vector.WithDim(dim))
+			WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).
+			WithField(vector.WithDim(dim))
 		for _, f := range fields {
 			schema.WithField(f)
 		}
@@ -248,7 +301,14 @@ func TestMilvusWritesToACollectionMadeAnew(t *testing.T) {
 			continue
 		}
 		fresh := connect(t, vectorstore.Config{Address: upstreams.Milvus(t)})
-		set, err := fresh.Query(t.Context(), coll, nil, "id == 1", []string{"id", "x"}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		set, err := fresh.Query(
+			t.Context(),
+			coll,
+			nil,
+			"id == 1",
+			[]string{"id", "x"},
+			client.WithSearchQueryConsistencyLevel(entity.ClStrong),
+		)
 		require.NoError(t, err, row.name)
 		require.NotNil(t, set.GetColumn("x"), row.name)
 		kept, err := set.GetColumn("x").GetAsString(0)
@@ -277,13 +337,26 @@ func TestMilvusTakesAMillionBytes(t *testing.T) {
 		ids, texts = append(ids, fmt.Sprintf("m%02d", i)), append(texts, text+strings.Repeat(".", 65535-len(text)))
 	}
 	m.upsert(coll, "", ids, texts)
-	set, err := m.g.Query(t.Context(), m.c, coll, nil, vectorstore.In("id", ids), []string{"id", "text"}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	set, err := m.g.Query(
+		t.Context(),
+		m.c,
+		coll,
+		nil,
+		vectorstore.In("id", ids),
+		[]string{"id", "text"},
+		client.WithSearchQueryConsistencyLevel(entity.ClStrong),
+	)
 	require.NoError(t, err)
 	require.Equal(t, len(ids), set.Len())
 	for i, text := range set.GetColumn("text").(*entity.ColumnVarChar).Data() {
 		require.True(t, text == texts[0], "row %d came back with %d bytes", i, len(text))
 	}
-	_, err = m.g.Upsert(t.Context(), m.c, coll, "", append(rowsOf("x"), entity.NewColumnVarChar("text", []string{strings.Repeat("x", 1_000_000)}))...)
+	_, err = m.g.Upsert(
+		t.Context(),
+		m.c,
+		coll,
+		"",
+		append(rowsOf("x"), entity.NewColumnVarChar("text", []string{strings.Repeat("x", 1_000_000)}))...)
 	assert.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
 }
 
@@ -293,8 +366,11 @@ func TestMilvusRefusesWrongColumns(t *testing.T) {
 	coll, b := m.collection(), m.g.Breaker
 	text := entity.NewColumnVarChar("text", []string{""})
 	for name, cols := range map[string][]entity.Column{
-		"numbers for keys":    {entity.NewColumnInt64("id", []int64{1}), rowsOf("a")[1], text},
-		"bytes for a vector":  {rowsOf("a")[0], entity.NewColumnBinaryVector("vector", 32, [][]byte{{1, 2, 3, 4}}), text},
+		"numbers for keys": {entity.NewColumnInt64("id", []int64{1}), rowsOf("a")[1], text},
+		"bytes for a vector": {
+			rowsOf("a")[0], entity.NewColumnBinaryVector("vector", 32, [][]byte{{1, 2, 3, 4}}),
+			text,
+		},
 		"another dimension":   {rowsOf("a")[0], entity.NewColumnFloatVector("vector", 3, [][]float32{{1, 0, 0}}), text},
 		"a field missing":     rowsOf("a"),
 		"a field too many":    append(rowsOf("a"), text, entity.NewColumnInt64("more", []int64{1})),
@@ -336,7 +412,8 @@ func (m *onMilvus) of(index entity.Index, dynamic bool, fields ...*entity.Field)
 // refused is an upsert that was not sent, because of a mistake of these words.
 func (m *onMilvus) refused(coll, words string, columns ...entity.Column) {
 	m.Helper()
-	for _, err := range writes(m.T, m.g, m.c, coll, append([]entity.Column{entity.NewColumnInt64("id", intIDs(columns[0].Len()))}, columns...)) {
+	for _, err := range writes(m.T, m.g, m.c, coll,
+		append([]entity.Column{entity.NewColumnInt64("id", intIDs(columns[0].Len()))}, columns...)) {
 		e := new(vectorstore.ArgumentError)
 		require.ErrorAs(m, err, &e)
 		assert.Contains(m, e.Reason, words)
@@ -346,9 +423,22 @@ func (m *onMilvus) refused(coll, words string, columns ...entity.Column) {
 // kept are the values of a field of all rows after an upsert, by key.
 func (m *onMilvus) kept(coll, field string, columns ...entity.Column) entity.Column {
 	m.Helper()
-	_, err := m.g.Upsert(m.Context(), m.c, coll, "", append([]entity.Column{entity.NewColumnInt64("id", intIDs(columns[0].Len()))}, columns...)...)
+	_, err := m.g.Upsert(
+		m.Context(),
+		m.c,
+		coll,
+		"",
+		append([]entity.Column{entity.NewColumnInt64("id", intIDs(columns[0].Len()))}, columns...)...)
 	require.NoError(m, err)
-	set, err := m.g.Query(m.Context(), m.c, coll, nil, "id >= 0", []string{"id", field}, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	set, err := m.g.Query(
+		m.Context(),
+		m.c,
+		coll,
+		nil,
+		"id >= 0",
+		[]string{"id", field},
+		client.WithSearchQueryConsistencyLevel(entity.ClStrong),
+	)
 	require.NoError(m, err)
 	require.Equal(m, intIDs(columns[0].Len()), set.GetColumn("id").(*entity.ColumnInt64).Data())
 	return set.GetColumn(field)
@@ -366,14 +456,44 @@ func TestMilvusBinaryVectorsAreNotShifted(t *testing.T) {
 	idx, err := entity.NewIndexBinFlat(entity.HAMMING, 1)
 	require.NoError(t, err)
 	coll := m.of(idx, false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeBinaryVector).WithDim(16))
-	m.refused(coll, `column "v": row 0: 1 bytes`, entity.NewColumnBinaryVector("v", 16, [][]byte{{0xAA}, {0xBB, 0xCC, 0xDD}}))
-	m.refused(coll, `column "v": row 1: 3 bytes`, entity.NewColumnBinaryVector("v", 16, [][]byte{{0xAA, 0xBB}, {0xBB, 0xCC, 0xDD}, {0}}))
+	m.refused(
+		coll,
+		`column "v": row 0: 1 bytes`,
+		entity.NewColumnBinaryVector("v", 16, [][]byte{{0xAA}, {0xBB, 0xCC, 0xDD}}),
+	)
+	m.refused(
+		coll,
+		`column "v": row 1: 3 bytes`,
+		entity.NewColumnBinaryVector("v", 16, [][]byte{{0xAA, 0xBB}, {0xBB, 0xCC, 0xDD}, {0}}),
+	)
 	rows := [][]byte{{0xAA, 0xBB}, {0, 0}, {0xFF, 0xFF}}
-	assert.Equal(t, rows, m.kept(coll, "v", entity.NewColumnBinaryVector("v", 16, rows)).(*entity.ColumnBinaryVector).Data())
+	assert.Equal(
+		t,
+		rows,
+		m.kept(coll, "v", entity.NewColumnBinaryVector("v", 16, rows)).(*entity.ColumnBinaryVector).Data(),
+	)
 	search := func(v entity.Vector) ([]client.SearchResult, error) {
-		return m.g.Search(t.Context(), m.c, coll, nil, "", []string{"id"}, []entity.Vector{v}, "v", entity.HAMMING, 1, nil, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+		return m.g.Search(
+			t.Context(),
+			m.c,
+			coll,
+			nil,
+			"",
+			[]string{"id"},
+			[]entity.Vector{v},
+			"v",
+			entity.HAMMING,
+			1,
+			nil,
+			client.WithSearchQueryConsistencyLevel(entity.ClStrong),
+		)
 	}
-	for _, v := range []entity.Vector{entity.BinaryVector{1}, entity.BinaryVector{1, 2, 3}, entity.Float16Vector{1, 2}, entity.FloatVector{1}} {
+	for _, v := range []entity.Vector{
+		entity.BinaryVector{1},
+		entity.BinaryVector{1, 2, 3},
+		entity.Float16Vector{1, 2},
+		entity.FloatVector{1},
+	} {
 		_, err := search(v)
 		e := new(vectorstore.ArgumentError)
 		require.ErrorAs(t, err, &e, "%T", v)
@@ -386,16 +506,37 @@ func TestMilvusBinaryVectorsAreNotShifted(t *testing.T) {
 // Milvus 2.3 keeps vectors of FLOAT16 (but dies of BFLOAT16).
 func TestMilvusHalfFloatsAreNotShifted(t *testing.T) {
 	m := newOnMilvus(t)
-	coll := m.of(flat(t, entity.L2), false, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloat16Vector).WithDim(2))
+	coll := m.of(
+		flat(t, entity.L2),
+		false,
+		entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloat16Vector).WithDim(2),
+	)
 	m.refused(coll, "row 0: 2 bytes", entity.NewColumnFloat16Vector("v", 2, [][]byte{half(1), half(1, 2, 3)}))
 	m.refused(coll, "the field has 2", entity.NewColumnFloat16Vector("v", 1, [][]byte{half(1), half(2)}))
 	m.refused(coll, "not finite", entity.NewColumnFloat16Vector("v", 2, [][]byte{half(0, halfNaN)}))
 	rows := [][]byte{half(0x3c00, 0), half(0, halfMax), half(0x8000, 1)}
-	assert.Equal(t, rows, m.kept(coll, "v", entity.NewColumnFloat16Vector("v", 2, rows)).(*entity.ColumnFloat16Vector).Data())
+	assert.Equal(
+		t,
+		rows,
+		m.kept(coll, "v", entity.NewColumnFloat16Vector("v", 2, rows)).(*entity.ColumnFloat16Vector).Data(),
+	)
 	// A search is answered. What it finds is not looked at: this version often
 	// finds another row, or none, by vectors of FLOAT16, with the bare SDK as
 	// well.
-	_, err := m.g.Search(t.Context(), m.c, coll, nil, "", []string{"id"}, []entity.Vector{entity.Float16Vector(half(0x3c00, 0))}, "v", entity.L2, 1, nil, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	_, err := m.g.Search(
+		t.Context(),
+		m.c,
+		coll,
+		nil,
+		"",
+		[]string{"id"},
+		[]entity.Vector{entity.Float16Vector(half(0x3c00, 0))},
+		"v",
+		entity.L2,
+		1,
+		nil,
+		client.WithSearchQueryConsistencyLevel(entity.ClStrong),
+	)
 	require.NoError(t, err)
 }
 
@@ -409,23 +550,40 @@ func TestMilvusArrays(t *testing.T) {
 		want  any
 		wrong map[string]entity.Column
 	}{
-		{entity.FieldTypeInt64, entity.NewColumnInt64Array("x", [][]int64{{1, 2, 3}, {}}), [][]int64{{1, 2, 3}, nil}, map[string]entity.Column{
-			"row 1: 4 elements, the field holds 3": entity.NewColumnInt64Array("x", [][]int64{{}, {1, 2, 3, 4}}),
-			"row 0: values of":                     entity.NewColumnInt32Array("x", [][]int32{{1}, {2}}),
-		}},
-		{entity.FieldTypeInt8, entity.NewColumnInt32Array("x", [][]int32{{-128, 127}, {1}}), [][]int8{{-128, 127}, {1}}, map[string]entity.Column{
-			"element 1: 128 is no Int8": entity.NewColumnInt16Array("x", [][]int16{{1, 128}, {}}),
-		}},
-		{entity.FieldTypeVarChar, entity.NewColumnVarCharArray("x", [][][]byte{bytes("éé", ""), {}}), [][][]byte{bytes("éé", ""), {}}, map[string]entity.Column{
-			"element 0: 6 bytes, the limit is 4": entity.NewColumnVarCharArray("x", [][][]byte{bytes("ééé"), {}}),
-			"element 1: not valid UTF-8":         entity.NewColumnVarCharArray("x", [][][]byte{bytes("", "\xff"), {}}),
-		}},
+		{
+			entity.FieldTypeInt64, entity.NewColumnInt64Array("x", [][]int64{{1, 2, 3}, {}}),
+			[][]int64{{1, 2, 3}, nil},
+			map[string]entity.Column{
+				"row 1: 4 elements, the field holds 3": entity.NewColumnInt64Array("x", [][]int64{{}, {1, 2, 3, 4}}),
+				"row 0: values of":                     entity.NewColumnInt32Array("x", [][]int32{{1}, {2}}),
+			},
+		},
+		{
+			entity.FieldTypeInt8, entity.NewColumnInt32Array("x", [][]int32{{-128, 127}, {1}}),
+			[][]int8{{-128, 127}, {1}},
+			map[string]entity.Column{
+				"element 1: 128 is no Int8": entity.NewColumnInt16Array("x", [][]int16{{1, 128}, {}}),
+			},
+		},
+		{
+			entity.FieldTypeVarChar, entity.NewColumnVarCharArray("x", [][][]byte{bytes("éé", ""), {}}),
+			[][][]byte{bytes("éé", ""), {}},
+			map[string]entity.Column{
+				"element 0: 6 bytes, the limit is 4": entity.NewColumnVarCharArray("x", [][][]byte{bytes("ééé"), {}}),
+				"element 1: not valid UTF-8": entity.NewColumnVarCharArray("x",
+					[][][]byte{bytes("", "\xff"), {}}),
+			},
+		},
 	} {
 		coll := m.of(flat(t, entity.L2), false, vector, arrayOf(row.of))
 		for words, col := range row.wrong {
 			m.refused(coll, words, two, col)
 		}
-		assert.Equal(t, row.want, reflect.ValueOf(m.kept(coll, "x", two, row.right)).MethodByName("Data").Call(nil)[0].Interface())
+		assert.Equal(
+			t,
+			row.want,
+			reflect.ValueOf(m.kept(coll, "x", two, row.right)).MethodByName("Data").Call(nil)[0].Interface(),
+		)
 	}
 }
 
@@ -442,7 +600,15 @@ func TestMilvusJSON(t *testing.T) {
 	// What newer servers take is the server's to refuse, and the caller's
 	// mistake.
 	for _, text := range []string{`[1]`, `"a"`, `{"a":1e400}`, `{"a":"` + strings.Repeat("x", 65_536) + `"}`} {
-		_, err := m.g.Insert(t.Context(), m.c, coll, "", entity.NewColumnInt64("id", []int64{2}), one, entity.NewColumnJSONBytes("x", bytes(text)))
+		_, err := m.g.Insert(
+			t.Context(),
+			m.c,
+			coll,
+			"",
+			entity.NewColumnInt64("id", []int64{2}),
+			one,
+			entity.NewColumnJSONBytes("x", bytes(text)),
+		)
 		require.Error(t, err)
 		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%.40s: %v", text, err)
 	}
@@ -450,7 +616,11 @@ func TestMilvusJSON(t *testing.T) {
 
 func TestMilvusDynamicField(t *testing.T) {
 	m := newOnMilvus(t)
-	coll := m.of(flat(t, entity.L2), true, entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(2))
+	coll := m.of(
+		flat(t, entity.L2),
+		true,
+		entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(2),
+	)
 	one := entity.NewColumnFloatVector("v", 2, [][]float32{{1, 2}})
 	m.refused(coll, "as base64", one, entity.NewColumnJSONBytes("x", bytes(`{"a":1}`)))
 	m.refused(coll, "as base64", one, entity.NewColumnVarCharArray("x", [][][]byte{bytes("a")}))
@@ -463,6 +633,14 @@ func TestMilvusDynamicField(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 7, n)
 	m.refused(coll, "was read out of a dynamic field", one, read)
-	_, err = m.g.Insert(t.Context(), m.c, coll, "", entity.NewColumnInt64("id", []int64{2}), one, entity.NewColumnJSONBytes("any", bytes(`{"$meta":1}`)).WithIsDynamic(true))
+	_, err = m.g.Insert(
+		t.Context(),
+		m.c,
+		coll,
+		"",
+		entity.NewColumnInt64("id", []int64{2}),
+		one,
+		entity.NewColumnJSONBytes("any", bytes(`{"$meta":1}`)).WithIsDynamic(true),
+	)
 	assert.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
 }

@@ -34,7 +34,11 @@ func serve(t testing.TB, opts ...grpc.ServerOption) (*scripted, string) {
 	t.Helper()
 	s := &scripted{calls: map[string]int{}, answer: map[string]func(context.Context, any) (any, error){}}
 	s.on("DescribeCollection", func(context.Context, any) (any, error) {
-		return &milvuspb.DescribeCollectionResponse{Status: ok(), Schema: docs().ProtoMessage(), CollectionName: "docs"}, nil
+		return &milvuspb.DescribeCollectionResponse{
+			Status:         ok(),
+			Schema:         docs().ProtoMessage(),
+			CollectionName: "docs",
+		}, nil
 	})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -84,7 +88,8 @@ func ok() *commonpb.Status { return &commonpb.Status{} }
 
 func docs() *entity.Schema {
 	return entity.NewSchema().WithName("docs").
-		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).WithMaxLength(8).WithIsPrimaryKey(true)).
+		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeVarChar).
+			WithMaxLength(8).WithIsPrimaryKey(true)).
 		WithField(entity.NewField().WithName("vector").WithDataType(entity.FieldTypeFloatVector).WithDim(4))
 }
 

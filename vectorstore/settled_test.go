@@ -57,7 +57,10 @@ func TestSettledIsToldEachVerdictOnce(t *testing.T) {
 }
 
 func idsOf(ids ...string) *milvuspb.QueryResults {
-	return &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", ids).FieldData()}}
+	return &milvuspb.QueryResults{
+		Status:     ok(),
+		FieldsData: []*schemapb.FieldData{entity.NewColumnVarChar("id", ids).FieldData()},
+	}
 }
 
 func TestSettledHearsNothingOfPanics(t *testing.T) {

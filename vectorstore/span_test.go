@@ -37,7 +37,10 @@ func TestEachCallLeavesASpanRefusalsIncluded(t *testing.T) {
 	got := spans.GetSpans()
 	require.Len(t, got, 4)
 	for i, want := range []map[string]string{
-		{"penstock.outcome": "success", "db.operation.name": "has_collection", "db.collection.name": "docs", "db.system.name": "milvus"},
+		{
+			"penstock.outcome": "success", "db.operation.name": "has_collection", "db.collection.name": "docs",
+			"db.system.name": "milvus",
+		},
 		{"penstock.outcome": "failure", "error.type": "Unavailable"},
 		{"penstock.outcome": "rejected", "error.type": "circuit_open", "penstock.breaker.state": "open"},
 		{"penstock.outcome": "ignored", "error.type": "InvalidArgument", "db.operation.name": "delete"},

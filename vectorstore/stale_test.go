@@ -17,12 +17,18 @@ import (
 
 // wide is a row with a vector of eight dimensions.
 func wide() []entity.Column {
-	return []entity.Column{entity.NewColumnVarChar("id", []string{"a"}), entity.NewColumnFloatVector("vector", 8, [][]float32{make([]float32, 8)})}
+	return []entity.Column{
+		entity.NewColumnVarChar("id", []string{"a"}),
+		entity.NewColumnFloatVector("vector", 8, [][]float32{make([]float32, 8)}),
+	}
 }
 
 // of makes the collection "docs" again under this schema.
 func (s *scripted) of(schema *entity.Schema) {
-	s.reply("DescribeCollection", &milvuspb.DescribeCollectionResponse{Status: ok(), Schema: schema.ProtoMessage(), CollectionName: "docs"})
+	s.reply(
+		"DescribeCollection",
+		&milvuspb.DescribeCollectionResponse{Status: ok(), Schema: schema.ProtoMessage(), CollectionName: "docs"},
+	)
 }
 
 func wideDocs() *entity.Schema {
@@ -84,7 +90,12 @@ func TestWriteThatTheServerRefusesIsArrangedAnewOnlyIfTheSchemaHasChanged(t *tes
 		return err
 	}
 	require.NoError(t, upsert())
-	refused := &milvuspb.MutationResult{Status: &commonpb.Status{Code: 1100, Reason: "fieldSchema(x) has no corresponding fieldData pass in: invalid parameter"}}
+	refused := &milvuspb.MutationResult{
+		Status: &commonpb.Status{
+			Code:   1100,
+			Reason: "fieldSchema(x) has no corresponding fieldData pass in: invalid parameter",
+		},
+	}
 	s.reply("Upsert", refused)
 	assert.Equal(t, codes.InvalidArgument, status.Code(upsert()))
 	assert.Equal(t, 2, s.count("Upsert"))

@@ -20,7 +20,11 @@ func TestWhatAServerDiedOfIsFound(t *testing.T) {
 	log := "started\npanic: out of time\n\ngoroutine 1 [running]:\n" + strings.Repeat("\tframe\n", 100)
 	assert.True(t, strings.HasPrefix(string(crash([]byte(log))), "panic: out of time\n\ngoroutine 1"))
 	assert.Equal(t, 30, strings.Count(string(crash([]byte(log))), "\n")-1)
-	assert.Equal(t, "fatal error: all goroutines are asleep\n…\n", string(crash([]byte("fatal error: all goroutines are asleep"))))
+	assert.Equal(
+		t,
+		"fatal error: all goroutines are asleep\n…\n",
+		string(crash([]byte("fatal error: all goroutines are asleep"))),
+	)
 }
 
 // A server that several tests share may die of a fault of its own in one of

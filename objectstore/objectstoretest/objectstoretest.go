@@ -84,7 +84,10 @@ func (s *suite) key(name string) *string { return aws.String(s.prefix + name) }
 
 func (s *suite) put(name, body string) *s3.PutObjectOutput {
 	s.Helper()
-	out, err := s.api.PutObject(s.Context(), &s3.PutObjectInput{Bucket: s.bucket, Key: s.key(name), Body: strings.NewReader(body)})
+	out, err := s.api.PutObject(
+		s.Context(),
+		&s3.PutObjectInput{Bucket: s.bucket, Key: s.key(name), Body: strings.NewReader(body)},
+	)
 	require.NoError(s, err, "put %q", name)
 	return out
 }
@@ -172,7 +175,10 @@ func (s *suite) ranges() {
 		assert.Equal(s, int64(len(want)), aws.ToInt64(out.ContentLength), header)
 		assert.Contains(s, aws.ToString(out.ContentRange), "/10", header)
 	}
-	_, err := s.api.GetObject(s.Context(), &s3.GetObjectInput{Bucket: s.bucket, Key: s.key("digits"), Range: aws.String("bytes=10-")})
+	_, err := s.api.GetObject(
+		s.Context(),
+		&s3.GetObjectInput{Bucket: s.bucket, Key: s.key("digits"), Range: aws.String("bytes=10-")},
+	)
 	s.refused(err, 416)
 }
 
@@ -182,7 +188,10 @@ func (s *suite) conditions() {
 	s.refused(err, 304)
 	_, err = s.api.HeadObject(s.Context(), &s3.HeadObjectInput{Bucket: s.bucket, Key: s.key("doc"), IfNoneMatch: etag})
 	s.refused(err, 304)
-	_, err = s.api.GetObject(s.Context(), &s3.GetObjectInput{Bucket: s.bucket, Key: s.key("doc"), IfMatch: aws.String(etagOf("v2"))})
+	_, err = s.api.GetObject(
+		s.Context(),
+		&s3.GetObjectInput{Bucket: s.bucket, Key: s.key("doc"), IfMatch: aws.String(etagOf("v2"))},
+	)
 	s.refused(err, 412, "PreconditionFailed")
 	got, _ := s.get(&s3.GetObjectInput{Key: s.key("doc"), IfMatch: etag})
 	assert.Equal(s, "v1", got)
@@ -216,9 +225,12 @@ func (s *suite) createOnce() {
 
 // awkwardKeys are keys that every backend must keep apart.
 var awkwardKeys = []string{
-	"plain", "Plain", "PLAIN", "with space", " lead", "a+b", "a%20b", "a&b=c", "q?x#y", "'quote\"", "ünï/çødé", "文書/資料.txt",
-	"emoji 🚰", "tilde~", "star*", "pipe|", "colon:", "comma,semi;", "deep/er/and/deep/er/still", ".hidden", "dots..dots",
-	"con", "nul.txt", "e\u0301", "\u00e9", strings.Repeat("long", 50), "(paren)[bracket]{brace}<angle>", "$dollar^caret`tick",
+	"plain", "Plain", "PLAIN", "with space", " lead", "a+b", "a%20b", "a&b=c", "q?x#y", "'quote\"",
+	"ünï/çødé", "文書/資料.txt",
+	"emoji 🚰", "tilde~", "star*", "pipe|", "colon:", "comma,semi;", "deep/er/and/deep/er/still",
+	".hidden", "dots..dots",
+	"con", "nul.txt", "e\u0301", "\u00e9", strings.Repeat("long", 50),
+	"(paren)[bracket]{brace}<angle>", "$dollar^caret`tick",
 }
 
 func (s *suite) keys() {
@@ -323,7 +335,11 @@ func (s *suite) remove() {
 		require.NoError(s, err, "delete %q", n)
 	}
 	out, err := s.api.DeleteObjects(s.Context(), &s3.DeleteObjectsInput{
-		Bucket: s.bucket, Delete: &types.Delete{Objects: []types.ObjectIdentifier{{Key: s.key("1")}, {Key: s.key("2")}, {Key: s.key("never")}}},
+		Bucket: s.bucket, Delete: &types.Delete{Objects: []types.ObjectIdentifier{
+			{Key: s.key("1")},
+			{Key: s.key("2")},
+			{Key: s.key("never")},
+		}},
 	})
 	require.NoError(s, err)
 	assert.Empty(s, out.Errors)
@@ -393,7 +409,8 @@ func (s *suite) multipart() {
 	keys, _ := s.listing(&s3.ListObjectsV2Input{})
 	assert.Empty(s, keys, "an upload is not an object before it is complete")
 	_, err := s.api.CompleteMultipartUpload(s.Context(), &s3.CompleteMultipartUploadInput{
-		Bucket: s.bucket, Key: s.key("big"), UploadId: id, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
+		Bucket: s.bucket, Key: s.key("big"), UploadId: id,
+		MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 	})
 	require.NoError(s, err)
 	got, out := s.get(&s3.GetObjectInput{Key: s.key("big")})
@@ -403,7 +420,10 @@ func (s *suite) multipart() {
 
 	id = s.begin("aborted")
 	s.part("aborted", id, 1, second)
-	_, err = s.api.AbortMultipartUpload(s.Context(), &s3.AbortMultipartUploadInput{Bucket: s.bucket, Key: s.key("aborted"), UploadId: id})
+	_, err = s.api.AbortMultipartUpload(
+		s.Context(),
+		&s3.AbortMultipartUploadInput{Bucket: s.bucket, Key: s.key("aborted"), UploadId: id},
+	)
 	require.NoError(s, err)
 	_, err = s.api.CompleteMultipartUpload(s.Context(), &s3.CompleteMultipartUploadInput{
 		Bucket: s.bucket, Key: s.key("aborted"), UploadId: id,

@@ -98,8 +98,14 @@ func columns(rows ...row) []entity.Column {
 		ordinals, metas, vectors = append(ordinals, r.ordinal), append(metas, []byte(r.meta)), append(vectors, r.vector)
 	}
 	return []entity.Column{
-		entity.NewColumnVarChar("id", ids), entity.NewColumnVarChar("doc", docs), entity.NewColumnInt64("ordinal", ordinals),
-		entity.NewColumnVarChar("text", texts), entity.NewColumnJSONBytes("meta", metas), entity.NewColumnFloatVector("vector", dim, vectors),
+		entity.NewColumnVarChar(
+			"id",
+			ids,
+		), entity.NewColumnVarChar("doc", docs), entity.NewColumnInt64("ordinal", ordinals),
+		entity.NewColumnVarChar(
+			"text",
+			texts,
+		), entity.NewColumnJSONBytes("meta", metas), entity.NewColumnFloatVector("vector", dim, vectors),
 	}
 }
 
@@ -178,7 +184,11 @@ func (s *suite) catalogue(t *testing.T) {
 	require.NoError(t, s.door.DropCollection(ctx, s.st, name), "dropping what is not there")
 
 	require.NoError(t, s.door.CreateCollection(ctx, s.st, schema(name), entity.DefaultShardNumber))
-	require.NoError(t, s.door.CreateCollection(ctx, s.st, schema(name), entity.DefaultShardNumber), "making the same again")
+	require.NoError(
+		t,
+		s.door.CreateCollection(ctx, s.st, schema(name), entity.DefaultShardNumber),
+		"making the same again",
+	)
 	got, err := s.door.DescribeCollection(ctx, s.st, name)
 	require.NoError(t, err)
 	s.sameSchema(t, schema(name), got.Schema)
@@ -241,9 +251,17 @@ func (s *suite) notLoaded(t *testing.T) {
 
 func (s *suite) rows(t *testing.T) {
 	ctx := t.Context()
-	coll := s.collection(t,
+	coll := s.collection(
+		t,
 		row{id: "a", doc: "x", text: "ünïcode 東京 🚰", meta: `{"lang":"en"}`, vector: direction(0)},
-		row{id: "b", doc: "x", ordinal: 1, vector: direction(1)}, row{id: "c", doc: "y", ordinal: -7, vector: direction(2)})
+		row{
+			id:      "b",
+			doc:     "x",
+			ordinal: 1,
+			vector:  direction(1),
+		},
+		row{id: "c", doc: "y", ordinal: -7, vector: direction(2)},
+	)
 	assert.Equal(t, []string{"a", "b", "c"}, s.ids(t, coll, `id != ""`))
 	assert.EqualValues(t, 2, s.count(t, coll, `doc == "x"`))
 
@@ -278,7 +296,8 @@ func (s *suite) rows(t *testing.T) {
 // awkwardIDs would break out of their quotes, end a list, or match more than
 // themselves in a store that does not escape.
 var awkwardIDs = []string{
-	`"`, `\`, `\"`, `a"b`, `a\`, `'`, `a'b`, `", "plain`, `"] or id != ["`, "tab\there", "line\nbreak", "%", "_", "日本語", "🚰", " ", "é", "plain",
+	`"`, `\`, `\"`, `a"b`, `a\`, `'`, `a'b`, `", "plain`, `"] or id != ["`, "tab\there", "line\nbreak", "%", "_",
+	"日本語", "🚰", " ", "é", "plain",
 }
 
 func (s *suite) awkwardKeys(t *testing.T) {
@@ -305,8 +324,12 @@ func (s *suite) awkwardKeys(t *testing.T) {
 }
 
 func (s *suite) filters(t *testing.T) {
-	coll := s.collection(t, row{id: "a", doc: "x", meta: `{"lang":"en","n":1}`}, row{id: "b", doc: "x", ordinal: 1, meta: `{"lang":"de","n":2}`},
-		row{id: "c", doc: "y", ordinal: 1, meta: `{"n":"1"}`})
+	coll := s.collection(
+		t,
+		row{id: "a", doc: "x", meta: `{"lang":"en","n":1}`},
+		row{id: "b", doc: "x", ordinal: 1, meta: `{"lang":"de","n":2}`},
+		row{id: "c", doc: "y", ordinal: 1, meta: `{"n":"1"}`},
+	)
 	for _, tt := range []struct {
 		expr string
 		want []string
@@ -327,10 +350,32 @@ func (s *suite) filters(t *testing.T) {
 }
 
 func (s *suite) scores(t *testing.T) {
-	coll := s.collection(t, row{id: "same", doc: "x", vector: scaled(direction(0), 5)}, row{id: "half", doc: "x", vector: []float32{1, 1, 0, 0, 0, 0, 0, 0}},
-		row{id: "square", doc: "y", vector: direction(3)}, row{id: "opposite", doc: "y", vector: scaled(direction(0), -2)})
+	coll := s.collection(
+		t,
+		row{id: "same", doc: "x", vector: scaled(direction(0), 5)},
+		row{id: "half", doc: "x", vector: []float32{1, 1, 0, 0, 0, 0, 0, 0}},
+		row{
+			id:     "square",
+			doc:    "y",
+			vector: direction(3),
+		},
+		row{id: "opposite", doc: "y", vector: scaled(direction(0), -2)},
+	)
 	search := func(expr string, topK int, vectors ...entity.Vector) []client.SearchResult {
-		got, err := s.door.Search(t.Context(), s.st, coll, nil, expr, []string{"doc"}, vectors, "vector", entity.COSINE, topK, nil, strong())
+		got, err := s.door.Search(
+			t.Context(),
+			s.st,
+			coll,
+			nil,
+			expr,
+			[]string{"doc"},
+			vectors,
+			"vector",
+			entity.COSINE,
+			topK,
+			nil,
+			strong(),
+		)
 		require.NoError(t, err)
 		return got
 	}
@@ -339,7 +384,11 @@ func (s *suite) scores(t *testing.T) {
 	assert.InDeltaSlice(t, []float32{1, float32(1 / math.Sqrt2), 0, -1}, got[0].Scores, 1e-5)
 	assert.Equal(t, []string{"x", "x", "y", "y"}, got[0].Fields.GetColumn("doc").(*entity.ColumnVarChar).Data())
 
-	assert.Equal(t, []string{"square"}, search(`doc == "y"`, 1, entity.FloatVector(direction(0)))[0].IDs.(*entity.ColumnVarChar).Data())
+	assert.Equal(
+		t,
+		[]string{"square"},
+		search(`doc == "y"`, 1, entity.FloatVector(direction(0)))[0].IDs.(*entity.ColumnVarChar).Data(),
+	)
 	assert.Zero(t, search(`doc == "none"`, 4, entity.FloatVector(direction(0)))[0].ResultCount)
 	two := search("", 1, entity.FloatVector(direction(0)), entity.FloatVector(direction(3)))
 	assert.Equal(t, "square", two[1].IDs.(*entity.ColumnVarChar).Data()[0])
@@ -360,9 +409,12 @@ func (s *suite) wrongCalls(t *testing.T) {
 	nan[1] = float32(math.NaN())
 	ragged := columns(row{id: "p", vector: make([]float32, dim-1)}, row{id: "q", vector: make([]float32, dim+1)})
 	for name, cols := range map[string][]entity.Column{
-		"mixed lengths": ragged, "not finite": columns(row{id: "p", vector: nan}), "key twice": columns(row{id: "p"}, row{id: "p"}),
-		"key too long": columns(row{id: strings.Repeat("ü", 33)}), "text too long": columns(row{id: "p", text: strings.Repeat("t", 4097)}),
-		"invalid UTF-8": columns(row{id: "p", text: "\xff\xfe"}), "invalid JSON": columns(row{id: "p", meta: "{"}), "no rows": columns(),
+		"mixed lengths": ragged, "not finite": columns(row{id: "p", vector: nan}),
+		"key twice":     columns(row{id: "p"}, row{id: "p"}),
+		"key too long":  columns(row{id: strings.Repeat("ü", 33)}),
+		"text too long": columns(row{id: "p", text: strings.Repeat("t", 4097)}),
+		"invalid UTF-8": columns(row{id: "p", text: "\xff\xfe"}), "invalid JSON": columns(row{id: "p", meta: "{"}),
+		"no rows": columns(),
 	} {
 		_, err := s.door.Upsert(ctx, s.st, coll, "", cols...)
 		assertCode(t, name, err, codes.InvalidArgument)
@@ -373,7 +425,19 @@ func (s *suite) wrongCalls(t *testing.T) {
 	}
 	_, err := s.door.Query(ctx, s.st, "nosuchcollection", nil, `id == "a"`, []string{"id"})
 	assertCode(t, "Query", err, codes.NotFound)
-	_, err = s.door.Search(ctx, s.st, coll, nil, "", nil, []entity.Vector{entity.FloatVector{1}}, "vector", entity.COSINE, 1, nil)
+	_, err = s.door.Search(
+		ctx,
+		s.st,
+		coll,
+		nil,
+		"",
+		nil,
+		[]entity.Vector{entity.FloatVector{1}},
+		"vector",
+		entity.COSINE,
+		1,
+		nil,
+	)
 	assertCode(t, "dimensions", err, codes.InvalidArgument)
 	assert.Equal(t, []string{"a"}, s.ids(t, coll, `id != ""`), "a refused call left rows behind")
 }
@@ -400,23 +464,47 @@ func (s *suite) tenThousand(t *testing.T) {
 	}
 	set := s.query(t, coll, vectorstore.In("doc", docs)+` and ordinal == 4`, "id", "doc")
 	assert.Equal(t, len(docs), set.Len())
-	found, err := s.door.Search(t.Context(), s.st, coll, nil, "", []string{"doc"}, []entity.Vector{entity.FloatVector(direction(0))},
-		"vector", entity.COSINE, 100, nil, strong())
+	found, err := s.door.Search(
+		t.Context(),
+		s.st,
+		coll,
+		nil,
+		"",
+		[]string{"doc"},
+		[]entity.Vector{entity.FloatVector(direction(0))},
+		"vector",
+		entity.COSINE,
+		100,
+		nil,
+		strong(),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, 100, found[0].ResultCount)
-	assert.True(t, slices.IsSortedFunc(found[0].Scores, func(a, b float32) int { return cmp.Compare(b, a) }), "best first")
+	assert.True(
+		t,
+		slices.IsSortedFunc(found[0].Scores, func(a, b float32) int { return cmp.Compare(b, a) }),
+		"best first",
+	)
 	require.NoError(t, s.door.Delete(t.Context(), s.st, coll, "", vectorstore.In("doc", docs)))
 	assert.EqualValues(t, n-len(docs)*per, s.count(t, coll, `id != ""`))
 }
 
 func (s *suite) text(t *testing.T, st vectorstore.TextSearcher) {
-	coll := s.collection(t, row{id: "breaker", doc: "x", text: "The breaker opens after five failures."}, row{id: "probe", doc: "x", text: "A probe closes the breaker again."},
-		row{id: "rain", doc: "y", text: "It rains."})
+	coll := s.collection(
+		t,
+		row{id: "breaker", doc: "x", text: "The breaker opens after five failures."},
+		row{id: "probe", doc: "x", text: "A probe closes the breaker again."},
+		row{id: "rain", doc: "y", text: "It rains."},
+	)
 	ask := func(expr, question string) []string {
 		got, err := s.door.SearchText(t.Context(), st, coll, expr, []string{"text"}, question, 10)
 		require.NoError(t, err, question)
 		require.Len(t, got, 1)
-		assert.True(t, slices.IsSortedFunc(got[0].Scores, func(a, b float32) int { return cmp.Compare(b, a) }), "best first")
+		assert.True(
+			t,
+			slices.IsSortedFunc(got[0].Scores, func(a, b float32) int { return cmp.Compare(b, a) }),
+			"best first",
+		)
 		return got[0].IDs.(*entity.ColumnVarChar).Data()
 	}
 	assert.Equal(t, "breaker", ask("", "After how many failures does it open?")[0])

@@ -18,7 +18,11 @@ func TestReadGet(t *testing.T) {
 }
 
 func TestReadIterator(t *testing.T) {
-	opt := client.NewQueryIteratorOption("docs").WithExpr(`doc == "a"`).WithOutputFields("id").WithBatchSize(7).WithPartitions("p")
+	opt := client.NewQueryIteratorOption("docs").
+		WithExpr(`doc == "a"`).
+		WithOutputFields("id").
+		WithBatchSize(7).
+		WithPartitions("p")
 	assert.Equal(t, sdkopt.Iterator{
 		Collection: "docs", Expr: `doc == "a"`, OutputFields: []string{"id"}, Partitions: []string{"p"}, BatchSize: 7,
 	}, sdkopt.ReadIterator(opt))
@@ -30,5 +34,9 @@ func TestReadSearch(t *testing.T) {
 	vectors := []entity.Vector{entity.FloatVector{1}, entity.BinaryVector{2}}
 	got := sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", vectors, sp, 1))
 	assert.Equal(t, sdkopt.Search{Vectors: vectors, Param: sp}, got)
-	assert.Equal(t, sdkopt.Search{}, sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", nil, nil, 1)))
+	assert.Equal(
+		t,
+		sdkopt.Search{},
+		sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", nil, nil, 1)),
+	)
 }
