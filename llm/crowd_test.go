@@ -17,7 +17,7 @@ import (
 )
 
 func TestThousandCallersShareAClientThroughAnOutage(t *testing.T) {
-	upstream, clock := testutil.NewUpstream(t, llmtest.NewHandler(llmtest.Options{})), testutil.NewClock()
+	upstream, clock := testutil.NewFaultyServer(t, llmtest.NewHandler(llmtest.Options{})), testutil.NewClock()
 	client, guard := newClient(
 		t,
 		llm.Config{BaseURL: upstream.URL() + "/v1"},
@@ -59,7 +59,7 @@ func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
 }
 
 func TestThousandCallersWhileTheServerDies(t *testing.T) {
-	upstream := testutil.NewUpstream(t, llmtest.NewHandler(llmtest.Options{}))
+	upstream := testutil.NewFaultyServer(t, llmtest.NewHandler(llmtest.Options{}))
 	client := newClient(t, llm.Config{BaseURL: upstream.URL() + "/v1"})
 	guard := newGuard(resilience.Config{ResetTimeout: 20 * time.Millisecond, ProbeTimeout: time.Minute})
 	calls, next := operations(guard, client), atomic.Int64{}

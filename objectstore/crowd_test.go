@@ -59,7 +59,7 @@ func TestLimiterSendsFiveDoomedCallsOfAThousand(t *testing.T) {
 }
 
 func TestThousandCallersWhileTheServerDies(t *testing.T) {
-	upstream := testutil.NewUpstream(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	upstream := testutil.NewFaultyServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `"no MD5"`)
 		_, _ = io.WriteString(w, "0123456789")
 	}))

@@ -85,7 +85,7 @@ func TestOutageSeaweedFSHangs(t *testing.T) {
 
 func TestOutageAcceptsAndSaysNothing(t *testing.T) {
 	doortest.LeakFree(t)
-	up := testutil.NewUpstream(t, says(200, ""))
+	up := testutil.NewFaultyServer(t, says(200, ""))
 	client := newClient(t, objectstore.Config{Endpoint: up.URL(), HeaderTimeout: 50 * time.Millisecond})
 	defer idle(client)
 	outage(t, headBucket(t.Context(), client, "bucket"),
@@ -127,7 +127,7 @@ func TestOutageThroughToxiproxy(t *testing.T) {
 
 func TestOutageConnectionRefused(t *testing.T) {
 	doortest.LeakFree(t)
-	up := testutil.NewUpstream(t, says(200, ""))
+	up := testutil.NewFaultyServer(t, says(200, ""))
 	client := newClient(t, objectstore.Config{Endpoint: up.URL()})
 	defer idle(client)
 	outage(t, headBucket(t.Context(), client, "bucket"), up.Refuse, up.Accept)

@@ -57,7 +57,7 @@ func TestUpstreamBehaviours(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			u := testutil.NewUpstream(t, nil)
+			u := testutil.NewFaultyServer(t, nil)
 			u.Next(row.do)
 			body, err := get(t.Context(), u.URL())
 			if row.err == "" {
@@ -79,7 +79,7 @@ func TestUpstreamHangsUntilTheClientLeaves(t *testing.T) {
 		"long delay": testutil.Delay(time.Hour),
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := testutil.NewUpstream(t, nil)
+			u := testutil.NewFaultyServer(t, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			u.Next(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				cancel()
@@ -92,7 +92,7 @@ func TestUpstreamHangsUntilTheClientLeaves(t *testing.T) {
 }
 
 func TestUpstreamRefusesAndComesBackAtItsAddress(t *testing.T) {
-	u := testutil.NewUpstream(t, nil)
+	u := testutil.NewFaultyServer(t, nil)
 	url := u.URL()
 	u.Refuse()
 	_, err := get(t.Context(), url)
@@ -106,7 +106,7 @@ func TestUpstreamRefusesAndComesBackAtItsAddress(t *testing.T) {
 }
 
 func TestUpstreamRulesByPath(t *testing.T) {
-	u := testutil.NewUpstream(t, nil)
+	u := testutil.NewFaultyServer(t, nil)
 	u.Always(testutil.Status(500))
 	u.AlwaysFor("/v1/models", testutil.Status(200))
 	_, err := get(t.Context(), u.URL()+"/v1/models")
@@ -121,7 +121,7 @@ func TestUpstreamRulesByPath(t *testing.T) {
 }
 
 func TestUpstreamShowsBodiesToBothSides(t *testing.T) {
-	u := testutil.NewUpstream(t,
+	u := testutil.NewFaultyServer(t,
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 	resp, err := http.Post(u.URL(), "text/plain", strings.NewReader("hello"))
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ func (f *failures) Errorf(format string, args ...any) {
 func TestAssertionsSayWhatTheySaw(t *testing.T) {
 	f := &failures{TB: t}
 	testutil.Record(f, testutil.NewBreaker(t, "billing", resilience.Config{})).Want("closed → open")
-	u := testutil.NewUpstream(f, nil)
+	u := testutil.NewFaultyServer(f, nil)
 	u.WantRequests(1)
 	u.Refuse()
 	taken, err := net.Listen("tcp", strings.TrimPrefix(u.URL(), "http://"))
@@ -178,7 +178,7 @@ func TestAssertionsSayWhatTheySaw(t *testing.T) {
 	require.NoError(t, taken.Close())
 	require.Len(t, f.lines, 3)
 	assert.Equal(t, "transitions are\nwant\n\tclosed → open", f.lines[0])
-	assert.Equal(t, "0 requests reached the upstream, want 1", f.lines[1])
+	assert.Equal(t, "0 requests reached the server, want 1", f.lines[1])
 	assert.Contains(t, f.lines[2], "address already in use")
 }
 
@@ -188,7 +188,7 @@ func TestBillingRecovers(t *testing.T) {
 		_, err := get(ctx, url)
 		return err
 	}
-	clock, upstream := testutil.NewClock(), testutil.NewUpstream(t, nil)
+	clock, upstream := testutil.NewClock(), testutil.NewFaultyServer(t, nil)
 	b := testutil.NewBreaker(t, "billing", resilience.Config{Clock: clock})
 	seen := testutil.Record(t, b)
 	upstream.Always(testutil.Status(500))

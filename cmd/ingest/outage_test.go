@@ -89,7 +89,7 @@ func TestUpstreamDownFromTheStart(t *testing.T) {
 		{"object store", "PENSTOCK_S3_ENDPOINT", "s3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			server := testutil.NewUpstream(t, nil)
+			server := testutil.NewFaultyServer(t, nil)
 			server.Always(testutil.Status(http.StatusInternalServerError))
 			c := newCommand(t, row.variable+"="+server.URL(), "AWS_REGION=us-east-1",
 				"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")

@@ -231,7 +231,7 @@ func TestDefaultsAndBadConfig(t *testing.T) {
 func TestRule33EndToEnd(t *testing.T) {
 	r := newRig(t, fallback.Config[string]{}, resilience.Config{})
 	seen := testutil.Record(t, r.b)
-	u := testutil.NewUpstream(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	u := testutil.NewFaultyServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "1.08")
 	}))
 	ask := func() fallback.Answer[string] {

@@ -97,7 +97,7 @@ func (r *rig) full(operation string) bool {
 
 // A thousand goroutines at a dead server cost FailMax requests.
 func TestThousandCallersCostFiveRequests(t *testing.T) {
-	upstream := testutil.NewUpstream(t, nil)
+	upstream := testutil.NewFaultyServer(t, nil)
 	upstream.Always(testutil.Status(http.StatusInternalServerError))
 	r := newRig(t, 0, resilience.Config{})
 	errs := testutil.Stampede(1000, func() error {

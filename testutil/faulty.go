@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Behaviour is what an Upstream does with a request: Status, Delay, Hang,
+// Behaviour is what a FaultyServer does with a request: Status, Delay, Hang,
 // Reset, Garbage, or any handler. next is the healthy handler.
 type Behaviour func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
@@ -30,7 +30,7 @@ func Status(code int, header ...string) Behaviour {
 	}
 }
 
-// Delay answers like a healthy upstream, after d.
+// Delay answers like a healthy server, after d.
 func Delay(d time.Duration) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		timer := time.NewTimer(d)
@@ -43,7 +43,7 @@ func Delay(d time.Duration) Behaviour {
 	}
 }
 
-// Hang never answers. It ends when the client gives up or the upstream closes.
+// Hang never answers. It ends when the client gives up or the server closes.
 func Hang() Behaviour {
 	return func(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
 }
@@ -80,16 +80,16 @@ func hangUp(w http.ResponseWriter, first string) {
 	_ = conn.Close()
 }
 
-// Request is a request that reached an Upstream.
+// Request is a request that reached a FaultyServer.
 type Request struct {
 	Method, Path string
 	Header       http.Header
 	Body         []byte
 }
 
-// Upstream is an HTTP server that fails on demand. Its methods are safe for
+// FaultyServer is an HTTP server that fails on demand. Its methods are safe for
 // concurrent use.
-type Upstream struct {
+type FaultyServer struct {
 	t       testing.TB
 	healthy http.Handler
 	addr    string
@@ -106,47 +106,47 @@ type rule struct {
 	do     Behaviour
 }
 
-// NewUpstream starts an upstream on a free port of 127.0.0.1 and stops it when
+// NewFaultyServer starts a server on a free port of 127.0.0.1 and stops it when
 // the test ends. healthy answers requests that no behaviour is set for; nil
 // answers 200 with an empty JSON object.
-func NewUpstream(t testing.TB, healthy http.Handler) *Upstream {
+func NewFaultyServer(t testing.TB, healthy http.Handler) *FaultyServer {
 	if healthy == nil {
 		healthy = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { Status(http.StatusOK)(w, r, nil) })
 	}
-	u := &Upstream{t: t, healthy: healthy, addr: "127.0.0.1:0"}
+	u := &FaultyServer{t: t, healthy: healthy, addr: "127.0.0.1:0"}
 	u.Accept()
 	t.Cleanup(u.Refuse)
 	return u
 }
 
 // URL returns http://127.0.0.1:PORT, which does not change.
-func (u *Upstream) URL() string {
+func (u *FaultyServer) URL() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return "http://" + u.addr
 }
 
 // Next queues behaviours for the next requests, one each.
-func (u *Upstream) Next(script ...Behaviour) {
+func (u *FaultyServer) Next(script ...Behaviour) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.script = append(u.script, script...)
 }
 
 // Always sets the behaviour of every request for which the queue has none.
-func (u *Upstream) Always(b Behaviour) { u.AlwaysFor("", b) }
+func (u *FaultyServer) Always(b Behaviour) { u.AlwaysFor("", b) }
 
 // AlwaysFor is Always for paths that begin with prefix. The latest matching
 // rule applies.
-func (u *Upstream) AlwaysFor(prefix string, b Behaviour) {
+func (u *FaultyServer) AlwaysFor(prefix string, b Behaviour) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.standing = append(u.standing, rule{prefix, b})
 }
 
-// Recover makes the upstream healthy: it drops the queue and all rules, and
+// Recover makes the server healthy: it drops the queue and all rules, and
 // accepts connections.
-func (u *Upstream) Recover() {
+func (u *FaultyServer) Recover() {
 	u.mu.Lock()
 	u.script, u.standing = nil, nil
 	u.mu.Unlock()
@@ -155,7 +155,7 @@ func (u *Upstream) Recover() {
 
 // Refuse stops listening: new connections are refused, and open ones are
 // closed.
-func (u *Upstream) Refuse() {
+func (u *FaultyServer) Refuse() {
 	u.mu.Lock()
 	server := u.server
 	u.server = nil
@@ -167,7 +167,7 @@ func (u *Upstream) Refuse() {
 }
 
 // Accept listens again, on the same address.
-func (u *Upstream) Accept() {
+func (u *FaultyServer) Accept() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.server != nil {
@@ -175,7 +175,7 @@ func (u *Upstream) Accept() {
 	}
 	l, err := net.Listen("tcp", u.addr)
 	if err != nil {
-		u.t.Errorf("upstream cannot listen on %s: %v", u.addr, err)
+		u.t.Errorf("server cannot listen on %s: %v", u.addr, err)
 		return
 	}
 	u.addr = l.Addr().String()
@@ -183,14 +183,14 @@ func (u *Upstream) Accept() {
 	u.server.Start()
 }
 
-func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
+func (u *FaultyServer) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	u.behaviour(Request{r.Method, r.URL.Path, r.Header.Clone(), body})(w, r, u.healthy)
 }
 
 // behaviour logs a request and returns its behaviour.
-func (u *Upstream) behaviour(req Request) Behaviour {
+func (u *FaultyServer) behaviour(req Request) Behaviour {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.log = append(u.log, req)
@@ -207,16 +207,16 @@ func (u *Upstream) behaviour(req Request) Behaviour {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }
 }
 
-// Requests returns the requests that reached the upstream, earliest first. A
+// Requests returns the requests that reached the server, earliest first. A
 // refused connection is not a request.
-func (u *Upstream) Requests() []Request {
+func (u *FaultyServer) Requests() []Request {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return append([]Request(nil), u.log...)
 }
 
 // Count returns the number of requests to paths that begin with prefix.
-func (u *Upstream) Count(prefix string) (n int) {
+func (u *FaultyServer) Count(prefix string) (n int) {
 	for _, r := range u.Requests() {
 		if strings.HasPrefix(r.Path, prefix) {
 			n++
@@ -225,10 +225,10 @@ func (u *Upstream) Count(prefix string) (n int) {
 	return n
 }
 
-// WantRequests fails the test unless exactly n requests reached the upstream.
-func (u *Upstream) WantRequests(n int) {
+// WantRequests fails the test unless exactly n requests reached the server.
+func (u *FaultyServer) WantRequests(n int) {
 	u.t.Helper()
 	if got := u.Count(""); got != n {
-		u.t.Errorf("%d requests reached the upstream, want %d", got, n)
+		u.t.Errorf("%d requests reached the server, want %d", got, n)
 	}
 }
