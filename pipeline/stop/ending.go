@@ -24,11 +24,15 @@ func NewEnding(ctx context.Context) *Ending {
 	return &Ending{ctx: ctx, done: make(chan struct{})}
 }
 
-// Then has fn called when the run ends, before With returns. fn must not call
-// the Ending.
+// Then has fn called when the run ends, before With returns, or at once if it
+// has ended. fn must not call the Ending.
 func (e *Ending) Then(fn func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.stop != nil {
+		fn()
+		return
+	}
 	e.then = append(e.then, fn)
 }
 

@@ -193,5 +193,7 @@ func TestEndingKeepsTheMostSevereReason(t *testing.T) {
 	<-end.Done()
 	assert.Equal(t, stop.Interrupted, end.Reason().Kind)
 	assert.Equal(t, 1, closed, "once")
+	end.Then(func() { closed++ })
+	assert.Equal(t, 2, closed, "at once after the end")
 	require.ErrorIs(t, end.Fault(io.ErrShortWrite), stop.ErrEnded)
 }
