@@ -210,7 +210,7 @@ func errorType(err error) string {
 // whether they name one. The SDK keeps an answer's headers beside an error for
 // chat and float embeddings: response.Header().
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
-	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok {
+	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok && d > 0 {
 		return d, true
 	}
 	value := strings.TrimSpace(h.Get("Retry-After"))

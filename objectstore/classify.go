@@ -211,8 +211,12 @@ const maxRetryAfter = 24 * time.Hour
 // from now, at most a day; 0 without it.
 func retryAfter(err error) time.Duration {
 	text := header(err, "Retry-After")
-	if at, err := http.ParseTime(text); err == nil {
-		return min(max(time.Until(at), 0), maxRetryAfter)
+	if at, wrong := http.ParseTime(text); wrong == nil {
+		now := time.Now()
+		if date, wrong := http.ParseTime(header(err, "Date")); wrong == nil {
+			now = date // the server's own clock
+		}
+		return min(max(at.Sub(now), 0), maxRetryAfter)
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
 	switch {

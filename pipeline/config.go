@@ -284,10 +284,11 @@ func (c Config) checkEnrichment() error {
 	)
 }
 
-// embedding is how the model is used by a run.
+// embedding is how the model is used by a run. The server's service has taken
+// the rest of the guard.
 func (s *Config) embedding(server *modelserver.Server) embed.Config {
 	config := embed.Config{
-		Client: s.Embeddings, Guard: s.LLMGuard, Model: s.Model, Dimensions: s.Dimensions,
+		Client: s.Embeddings, Guard: llm.Guard{Breaker: server.Breaker()}, Model: s.Model, Dimensions: s.Dimensions,
 		Limits: embed.Limits(s.Batch), Server: server, Metrics: s.Metrics, Logger: s.Logger,
 	}
 	if s.KeepVectors {
@@ -299,7 +300,8 @@ func (s *Config) embedding(server *modelserver.Server) embed.Config {
 // enriching is how the chat model is used by a run.
 func (s *Config) enriching(server *modelserver.Server) enrich.Config {
 	return enrich.Config{
-		Client: s.Enrich.Client, Guard: s.LLMGuard, Model: s.Enrich.Model, Wanted: s.Enrich.wanted(),
+		Client: s.Enrich.Client, Guard: llm.Guard{Breaker: server.Breaker()},
+		Model: s.Enrich.Model, Wanted: s.Enrich.wanted(),
 		Budget: s.Enrich.Budget, Concurrency: s.Concurrency, Answers: s.Journal, Server: server, Metrics: s.Metrics,
 	}
 }

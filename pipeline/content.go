@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -45,13 +44,12 @@ func (r *reader) fetch(item source.Item) (content source.Content, err error) {
 	if item.Upstream == "" {
 		return item.Open(r.ctx)
 	}
-	var opened error
-	err = r.objects.Call(r.ctx, "get_object", func(told func(resilience.Verdict)) error {
-		content, opened = item.Open(r.ctx)
-		told(stop.VerdictOf(opened))
-		return opened
+	err = r.objects.Within(r.ctx, "get_object", func(counted func(resilience.Verdict)) error {
+		content, err = item.Open(r.ctx) // which tells the guard of the source
+		counted(stop.VerdictOf(err))
+		return err
 	})
-	return content, cmp.Or(opened, err)
+	return content, err
 }
 
 // hold takes a small document into memory, so that hash, original and chunks

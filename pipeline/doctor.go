@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/penstock-go/penstock/pipeline/service"
 )
@@ -13,6 +14,8 @@ type Finding struct {
 	OK       bool   `json:"ok"`
 	Detail   string `json:"detail"`         // what was found, or what is wrong
 	Hint     string `json:"hint,omitempty"` // how to fix it
+	// RetryAt is when a run may succeed; nil where time does not help.
+	RetryAt *time.Time `json:"retry_at,omitempty"`
 	// Stop is the end that a run would come to here; nil when OK.
 	Stop *StopError `json:"-"`
 }
@@ -73,7 +76,11 @@ func (p *Pipeline) examine(ctx context.Context, upstream string, look func(*run)
 }
 
 func finding(upstream string, ended *StopError) Finding {
-	return Finding{Upstream: upstream, Detail: ended.Err.Error(), Hint: hints[ended.Kind], Stop: ended}
+	f := Finding{Upstream: upstream, Detail: ended.Err.Error(), Hint: hints[ended.Kind], Stop: ended}
+	if f.RetryAt = ended.Report().RetryAt; f.RetryAt != nil {
+		f.Hint += " after " + f.RetryAt.Format(time.RFC3339)
+	}
+	return f
 }
 
 var hints = map[StopKind]string{

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/service"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 const (
@@ -33,11 +32,7 @@ type objects struct {
 }
 
 func (o *objects) call(operation string, fn func(objectstore.Guard) error) error {
-	return o.service.Call(o.ctx, operation, func(told func(resilience.Verdict)) error {
-		guard := o.ObjectGuard
-		guard.Settled = told
-		return fn(guard)
-	})
+	return o.service.CallObjects(o.ctx, operation, fn)
 }
 
 func (o *objects) headBucket() error {

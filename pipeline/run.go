@@ -61,6 +61,7 @@ func (r *run) connect() error {
 		}
 		r.services = append(r.services, limited)
 		r.end.Then(func() { limited.Close(stop.ErrEnded) })
+		context.AfterFunc(r.ctx, func() { limited.Close(stop.ErrEnded) })
 	}
 	return nil
 }

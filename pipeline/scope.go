@@ -72,6 +72,12 @@ func revocation(reason error) *StopError {
 	if known, ok := errors.AsType[*StopError](reason); ok {
 		return known
 	}
+	if ended, ok := errors.AsType[interface {
+		error
+		Stop() *StopError
+	}](reason); ok {
+		return ended.Stop()
+	}
 	var at time.Time
 	if timed, ok := errors.AsType[interface {
 		error

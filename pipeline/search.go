@@ -12,6 +12,7 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 
+	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/pipeline/embed"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/service"
@@ -124,7 +125,7 @@ func readRecord(
 		}
 	}
 	there := false
-	err = callVectors(ctx, guard, "has_collection", func(guard vectorstore.Guard) (err error) {
+	err = service.Vectors(guard).CallVectors(ctx, "has_collection", func(guard vectorstore.Guard) (err error) {
 		there, err = guard.HasCollection(ctx, store, collection)
 		return err
 	})
@@ -135,7 +136,7 @@ func readRecord(
 		return record, misfit(errors.New("not found; ingest something first, or set --collection"))
 	}
 	var found *entity.Collection
-	err = callVectors(ctx, guard, "describe_collection", func(guard vectorstore.Guard) (err error) {
+	err = service.Vectors(guard).CallVectors(ctx, "describe_collection", func(guard vectorstore.Guard) (err error) {
 		found, err = guard.DescribeCollection(ctx, store, collection)
 		return err
 	})
@@ -147,19 +148,6 @@ func readRecord(
 		return record, misfit(errors.New("it was not made by penstock (its description holds no record)"))
 	}
 	return record, nil
-}
-
-// callVectors is a call of the vector store that belongs to no run.
-func callVectors(
-	ctx context.Context,
-	guard vectorstore.Guard,
-	operation string,
-	fn func(vectorstore.Guard) error,
-) error {
-	return service.Vectors(guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
-		guard.Settled = told
-		return fn(guard)
-	})
 }
 
 func (p *Pipeline) checkRecord(ctx context.Context) error {
@@ -176,9 +164,9 @@ func (p *Pipeline) checkRecord(ctx context.Context) error {
 }
 
 func (p *Pipeline) embedQuestion(ctx context.Context, question string) (vector []float32, err error) {
-	guard := p.config.LLMGuard
-	err = service.Models(guard).Call(ctx, "create_embeddings", func(told func(resilience.Verdict)) error {
-		guard.Settled = told
+	models := service.Models(p.config.LLMGuard)
+	err = models.Call(ctx, "create_embeddings", func(told func(resilience.Verdict)) error {
+		guard := llm.Guard{Breaker: models.Breaker(), Settled: told}
 		response, err := guard.CreateEmbeddings(
 			ctx,
 			p.config.Embeddings,
@@ -197,7 +185,7 @@ func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where str
 	if err != nil {
 		return nil, err
 	}
-	err = callVectors(ctx, p.config.VectorGuard, "search", func(guard vectorstore.Guard) error {
+	err = service.Vectors(p.config.VectorGuard).CallVectors(ctx, "search", func(guard vectorstore.Guard) error {
 		results, err := guard.Search(ctx, p.config.Vectors, p.config.Collection, nil, where, hitFields,
 			[]entity.Vector{entity.FloatVector(vector)}, rows.Field.Vector, entity.COSINE, candidates, param,
 			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
@@ -217,7 +205,7 @@ func (p *Pipeline) searchText(
 	store vectorstore.TextSearcher,
 	question, where string,
 ) (hits []Hit, err error) {
-	err = callVectors(ctx, p.config.VectorGuard, "search_text", func(guard vectorstore.Guard) error {
+	err = service.Vectors(p.config.VectorGuard).CallVectors(ctx, "search_text", func(guard vectorstore.Guard) error {
 		results, err := guard.SearchText(ctx, store, p.config.Collection, where, hitFields, question, candidates)
 		if err == nil {
 			hits, err = readHits(results)

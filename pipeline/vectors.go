@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
-	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -25,16 +24,7 @@ type vectors struct {
 }
 
 func (v *vectors) call(operation string, fn func(vectorstore.Guard) error) error {
-	return v.callWith(v.ctx, operation, fn)
-}
-
-// callWith is call for a wait that ends before the run does.
-func (v *vectors) callWith(ctx context.Context, operation string, fn func(vectorstore.Guard) error) error {
-	return v.service.Call(ctx, operation, func(told func(resilience.Verdict)) error {
-		guard := v.VectorGuard
-		guard.Settled = told
-		return fn(guard)
-	})
+	return v.service.CallVectors(v.ctx, operation, fn)
 }
 
 // describe asks for the collection; nil where it does not exist.
@@ -83,7 +73,7 @@ func (v *vectors) indexed() bool {
 
 // load brings the collection into memory.
 func (v *vectors) load(ctx context.Context) error {
-	return v.callWith(ctx, "load_collection", func(guard vectorstore.Guard) error {
+	return v.service.CallVectors(ctx, "load_collection", func(guard vectorstore.Guard) error {
 		return guard.LoadCollection(ctx, v.Vectors, v.Collection, false)
 	})
 }

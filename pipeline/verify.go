@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -408,8 +409,11 @@ func (v *verifier) pages(take func(client.ResultSet) bool) error {
 	}
 }
 
+// iterate reads by one long call. It takes no turn, since rows are looked up
+// while it lasts, and those calls would wait for it.
 func (v *verifier) iterate(store vectorstore.Server, take func(client.ResultSet) bool) error {
-	return v.vectors.call("query", func(guard vectorstore.Guard) error {
+	reading := service.Vectors(vectorstore.Guard{Breaker: v.vectors.service.Breaker(), Settled: v.VectorGuard.Settled})
+	return reading.CallVectors(v.ctx, "query", func(guard vectorstore.Guard) error {
 		it, err := guard.QueryIterator(v.ctx, store, client.NewQueryIteratorOption(v.Collection).
 			WithOutputFields(scanFields...).WithBatchSize(scanPage).WithExpr(rows.Field.ID+` != ""`))
 		if err != nil {
@@ -421,7 +425,7 @@ func (v *verifier) iterate(store vectorstore.Server, take func(client.ResultSet)
 			if err == io.EOF { //nolint:errorlint // the iterator's own contract; a connection's end may wrap one
 				return nil
 			}
-			if err != nil || !take(answer) {
+			if err != nil || v.end.Over() || !take(answer) {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil"
 )
@@ -35,8 +37,17 @@ func TestNextPass(t *testing.T) {
 	} {
 		step.do()
 		now := clock.Now()
-		assert.Equal(t, step.want, s.next(now).Sub(now), step.name)
+		assert.Equal(t, step.want, s.next(now, nil).Sub(now), step.name)
 	}
+
+	now := time.Now()
+	limited := &stop.CallError{
+		Upstream: "llm", Reset: time.Minute, Err: errors.New("429"),
+		Verdict: resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 2 * time.Hour},
+	}
+	assert.WithinDuration(t, now.Add(2*time.Hour), s.next(now, stop.Of(limited)), 2*time.Second, "asked for patience")
+	limited.Verdict = resilience.Verdict{Outcome: resilience.Failure}
+	assert.Equal(t, now.Add(time.Hour), s.next(now, stop.Before(limited)), "failed on the first call")
 }
 
 // A full disk costs the line, not the call that made the transition.

@@ -35,7 +35,7 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	}
 	record, err := pipeline.CollectionRecord(ctx, config.VectorGuard, config.Vectors, config.Collection)
 	if err != nil {
-		return err
+		return stopped(a, err)
 	}
 	if record.Model == staticmodel.Name {
 		config.Embeddings, config.Model, config.Dimensions = staticmodel.New(), record.Model, 0
@@ -49,7 +49,7 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 		return usage(fmt.Errorf("--where: %w", err))
 	}
 	if err != nil {
-		return err
+		return stopped(a, err)
 	}
 	for i, hit := range hits {
 		if a.settings.JSON {
@@ -62,6 +62,14 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 		fmt.Fprintln(a.stdout, "nothing found")
 	}
 	return nil
+}
+
+// stopped also prints why a search stopped, for programs.
+func stopped(a *app, err error) error {
+	if stop, ok := errors.AsType[*pipeline.StopError](err); ok && a.settings.JSON {
+		a.printJSON(map[string]*pipeline.Stop{"stopped": stop.Report()})
+	}
+	return err
 }
 
 // excerptLines is how much of a chunk is shown without --full.

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -183,7 +184,7 @@ func (s *service) passes(ctx context.Context) error {
 		s.page.PassBegins(time.Now())
 		summary, err := s.pass(ctx)
 		now := time.Now()
-		next := s.next(now)
+		next := s.next(now, err)
 		s.page.PassEnds(summary, err, now, next)
 		s.report(ctx, summary, err)
 		if err := s.app.stateTaken(); err != nil {
@@ -210,11 +211,15 @@ func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 	return s.pipeline.Run(ctx, inputs.All(ctx))
 }
 
-// next returns when the next pass begins: after the interval or, while breakers
-// are open, as soon as all of them admit a probe. An earlier pass would be
+// next returns when the next pass begins: after the interval or, where an
+// upstream is unavailable or asked for patience, as soon as all breakers admit
+// a probe and the time that it asked for is over. An earlier pass would be
 // refused, and a later one would waste time.
-func (s *service) next(now time.Time) time.Time {
+func (s *service) next(now time.Time, ended error) time.Time {
 	var probe time.Time
+	if stopped, ok := errors.AsType[*pipeline.StopError](ended); ok && stop.RetryAfter(ended) > 0 {
+		probe = stopped.RetryAt
+	}
 	for _, b := range s.breakers {
 		snapshot := b.Snapshot()
 		if snapshot.State == resilience.Open && snapshot.OpenUntil.After(probe) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +25,7 @@ type Handle struct {
 	kept bool
 	stop func() bool // the watch over caller, once the call is kept
 	busy atomic.Bool
-	once sync.Once
+	over atomic.Bool // the outcome is decided
 
 	// OnEnd, if set before fn of Open returns, is called at the end of the
 	// call, whichever it is.
@@ -76,8 +75,12 @@ func (h *Handle) enter() (err error) {
 	}
 	if h.permit, err = h.guard.Breaker.Allow(h.caller); err != nil {
 		h.leave()
+		return err
 	}
-	return err
+	if h.slot != nil {
+		h.slot.Admitted()
+	}
+	return nil
 }
 
 func (h *Handle) leave() {
@@ -159,30 +162,31 @@ func (h *Handle) unwatch() {
 }
 
 func (h *Handle) settle(read func() resilience.Verdict, err error) {
-	first := false
-	var v resilience.Verdict
-	h.once.Do(func() {
-		first = true
-		h.op.observe(h.guard.Breaker, h.started)
-		v = read()
-		h.permit.Settle(v, err)
-	})
-	if first {
-		defer h.end(v, err)
-		if h.slot != nil {
-			h.slot.Settled(v)
-		}
-		h.guard.tell(v)
+	if !h.over.CompareAndSwap(false, true) {
+		return
 	}
+	v := ignored // of a classifier that panics
+	defer func() {
+		h.permit.Panicked() // unless it is settled
+		h.end(v, err)
+	}()
+	h.op.observe(h.guard.Breaker, h.started)
+	v = read()
+	h.permit.Settle(v, err)
+	if h.slot != nil {
+		h.slot.Settled(v)
+	}
+	h.guard.tell(v)
 }
 
 func (h *Handle) panicked() {
 	h.unwatch()
-	h.once.Do(func() {
-		h.op.observe(h.guard.Breaker, h.started)
-		h.permit.Panicked()
-		h.end(ignored, ErrPanicked)
-	})
+	if !h.over.CompareAndSwap(false, true) {
+		return
+	}
+	h.op.observe(h.guard.Breaker, h.started)
+	h.permit.Panicked()
+	h.end(ignored, ErrPanicked)
 }
 
 func (h *Handle) end(v resilience.Verdict, err error) {

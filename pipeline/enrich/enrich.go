@@ -212,8 +212,8 @@ func (e *Enricher) answer(ctx context.Context, q *Question) {
 // ask sends a question until it is known what becomes of it.
 func (e *Enricher) ask(ctx context.Context, q *Question) error {
 	failed := e.model.Send(ctx, e.request(q))
-	if failed == nil {
-		return nil
+	if failed == nil || failed.Refused() && !e.ending.Stopped(failed.Err) {
+		return nil // a refusal costs one field, and a canary would cost tokens
 	}
 	judgment, err := e.model.Judge(ctx, failed, e.request(q))
 	switch judgment {

@@ -274,18 +274,21 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// A model that refuses everything, after it was checked, is a misfit.
+// A question that is refused costs one request, and no document.
 func TestRefusalOfEverything(t *testing.T) {
 	w := newWorld(t, always("It is about a pump."), llm.Config{})
 	e := w.checked()
 	w.model.Script(llmtest.All(llmtest.Status(http.StatusBadRequest)))
+	before := w.model.Stats().Requests
 	questions := chunks(e, 10)
 	e.Ask(t.Context(), questions)
 	for _, q := range questions {
-		require.Error(t, q.Err)
+		require.NoError(t, q.Err)
+		assert.Empty(t, q.Text)
 		assert.False(t, q.Kept)
 	}
-	assert.Equal(t, stop.Configuration, w.ending.Reason().Kind)
+	assert.Nil(t, w.ending.Reason())
+	assert.Equal(t, before+10, w.model.Stats().Requests)
 }
 
 // A text that only takes too long is asked about by a later run, and so is one

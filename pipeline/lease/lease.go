@@ -57,7 +57,6 @@ import (
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 const (
@@ -250,11 +249,17 @@ func (l *Lease) Renew(ctx context.Context) error {
 			return err
 		}
 		if newest.Token != l.token {
-			return l.lose(newest)
+			return l.lose(newest).Stop()
 		}
 		l.number = newest.number // a renewal of which no answer came
 	}
-	return errors.New(l.place() + ": the lease cannot be renewed")
+	return l.contended("the lease cannot be renewed")
+}
+
+// contended defers the caller until others may have come to an end.
+func (l *Lease) contended(what string) error {
+	later := time.Now().Add(cmp.Or(l.TTL, DefaultTTL))
+	return stop.Later("", later, fmt.Errorf("%s: %s", l.place(), what))
 }
 
 func (l *Lease) lose(to sighting) *LostError {
@@ -359,7 +364,7 @@ func (k *keeper) check() {
 	if lost := k.lease.Lost(); lost != nil && !k.lapsed {
 		k.lapsed = true
 		lost.Err = k.last
-		k.tell(lost)
+		k.tell(lost.Stop())
 	}
 }
 
@@ -413,7 +418,7 @@ func (l *Lease) newest(ctx context.Context) (sighting, error) {
 			return s, err
 		}
 	}
-	return sighting{}, errors.New(l.place() + ": the lease changes faster than it can be read")
+	return sighting{}, l.contended("the lease changes faster than it can be read")
 }
 
 // Look returns the holder of a lease without taking it, or nil if it is free.
@@ -549,11 +554,7 @@ func (l *Lease) remove(ctx context.Context, numbers []int64) error {
 
 // call is one call of the object store; its error is a [*stop.CallError].
 func (l *Lease) call(ctx context.Context, operation string, fn func(objectstore.Guard) error) error {
-	return service.Objects(l.Guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
-		guard := l.Guard
-		guard.Settled = told
-		return fn(guard)
-	})
+	return service.Objects(l.Guard).CallObjects(ctx, operation, fn)
 }
 
 func thisProcess() string {

@@ -69,6 +69,9 @@ func New(config Config) *Server {
 // Ending is that of the run which the server is used by.
 func (s *Server) Ending() *stop.Ending { return s.config.Ending }
 
+// Breaker is that of the door which requests go through.
+func (s *Server) Breaker() *resilience.Breaker { return s.config.Service.Breaker() }
+
 // Request sends one request through the LLM door with told as the guard's
 // Settled. What it does after the answer, such as to keep what was paid for, is
 // done before another request takes its place.

@@ -51,6 +51,12 @@ func (s *Setback) TimedOut() bool {
 	return ok && timeout.Timeout()
 }
 
+// Refused reports whether the model would not take what was sent, and nothing
+// else is wrong.
+func (s *Setback) Refused() bool {
+	return stop.Of(s.Err) == nil && stop.VerdictOf(s.Err).Outcome != resilience.Failure
+}
+
 // Send sends a request, again after each rate limit that is waited out. It
 // returns nil when the request was answered.
 func (m *Model) Send(ctx context.Context, request Request) *Setback {

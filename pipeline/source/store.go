@@ -14,7 +14,6 @@ import (
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/service"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 // store is the object store that s3 addresses are read from.
@@ -116,11 +115,7 @@ func (s *store) listPage(
 
 // call is one call of the object store; its error is a *stop.CallError.
 func (s *store) call(ctx context.Context, operation string, fn func(objectstore.Guard) error) error {
-	guard := s.options.ObjectGuard
-	return service.Objects(guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
-		guard.Settled = told
-		return fn(guard)
-	})
+	return service.Objects(s.options.ObjectGuard).CallObjects(ctx, operation, fn)
 }
 
 func (o *objects) page(w *walker, list []types.Object) (more bool) {

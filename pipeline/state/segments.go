@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -22,6 +23,8 @@ import (
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/lease"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 const (
@@ -116,7 +119,8 @@ func (s *State) load(ctx context.Context) error {
 		}
 		return s.apply(ctx)
 	}
-	return errors.New(s.config.place() + ": the state changes faster than it can be read")
+	busy := errors.New(s.config.place() + ": the state changes faster than it can be read")
+	return stop.Later("", time.Now().Add(lease.DefaultTTL), busy)
 }
 
 func (s *State) list(ctx context.Context) (names []string, err error) {

@@ -59,7 +59,6 @@ import (
 	"github.com/penstock-go/penstock/pipeline/lease"
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 // DefaultEvery is how often changes are written back.
@@ -139,11 +138,7 @@ func (c Config) failed(err error) error {
 
 // call is one call of the object store.
 func (c Config) call(ctx context.Context, operation string, fn func(objectstore.Guard) error) error {
-	return service.Objects(c.Guard).Call(ctx, operation, func(told func(resilience.Verdict)) error {
-		guard := c.Guard
-		guard.Settled = told
-		return fn(guard)
-	})
+	return service.Objects(c.Guard).CallObjects(ctx, operation, fn)
 }
 
 // CorruptError reports that an object of the state is damaged.
@@ -339,8 +334,8 @@ func (s *State) stillHeld(ctx context.Context) error {
 		return nil
 	}
 	err := s.lease.Renew(ctx)
-	if lost, ok := errors.AsType[*lease.LostError](err); ok {
-		return lost.Stop()
+	if _, ended := errors.AsType[*stop.Error](err); ended {
+		return err
 	}
 	return s.config.failed(err)
 }
@@ -353,9 +348,6 @@ func (s *State) leaseChanged(err error) {
 		return
 	}
 	s.config.Logger.Warn("the lease of the state is lost", "state", s.config.place(), "error", err)
-	if lost, ok := errors.AsType[*lease.LostError](err); ok {
-		err = lost.Stop()
-	}
 	s.Journal.Revoke(err)
 }
 

@@ -36,7 +36,8 @@ func (e *Ending) Then(fn func()) {
 	e.then = append(e.then, fn)
 }
 
-// With ends the run. Of several reasons the most severe stays.
+// With ends the run. Of several reasons the most severe stays, and among
+// deferrals the longest.
 func (e *Ending) With(stop *Error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -46,14 +47,19 @@ func (e *Ending) With(stop *Error) {
 			fn()
 		}
 	}
-	if e.stop == nil || severity[stop.Kind] > severity[e.stop.Kind] {
+	if e.stop == nil || severity[stop.Kind] > severity[e.stop.Kind] ||
+		stop.Kind == e.stop.Kind && stop.RetryAt.After(e.stop.RetryAt) {
 		e.stop = stop
 	}
 }
 
 // Fault ends the run because something on this side failed, and returns
-// ErrEnded for the step that noticed.
+// ErrEnded for the step that noticed. An error that only says that the context
+// of the run has ended is no news.
 func (e *Ending) Fault(err error) error {
+	if e.ctx.Err() != nil && (errors.Is(err, e.ctx.Err()) || errors.Is(err, context.Cause(e.ctx))) {
+		return ErrEnded
+	}
 	e.With(&Error{Kind: Fault, Err: err})
 	return ErrEnded
 }

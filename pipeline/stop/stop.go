@@ -81,7 +81,8 @@ type Report struct {
 func (e *Error) Report() *Report {
 	r := &Report{Kind: e.Kind, Upstream: e.Upstream, Reason: e.Err.Error()}
 	if !e.RetryAt.IsZero() {
-		r.RetryAt = &e.RetryAt
+		at := wholeSecond(e.RetryAt)
+		r.RetryAt = &at
 	}
 	return r
 }
@@ -91,22 +92,30 @@ func (e *Error) Report() *Report {
 // is no time.
 func Later(upstream string, at time.Time, err error) *Error {
 	if !at.IsZero() {
-		at = at.UTC().Round(0)
-		if whole := at.Truncate(time.Second); whole.Before(at) {
-			at = whole.Add(time.Second)
-		}
+		at = wholeSecond(at)
 	}
 	return &Error{Kind: Deferred, Upstream: upstream, RetryAt: at, Err: err}
+}
+
+// wholeSecond rounds up, in UTC and without a monotonic clock.
+func wholeSecond(at time.Time) time.Time {
+	at = at.UTC().Round(0)
+	if whole := at.Truncate(time.Second); whole.Before(at) {
+		return whole.Add(time.Second)
+	}
+	return at
 }
 
 // CallError is the error of a call and what its door made of it. It reads as
 // the error that it wraps. Package pipeline/service makes it.
 type CallError struct {
-	Upstream string             // the breaker's name
-	Verdict  resilience.Verdict // as the breaker counted it; Ignored where nothing was sent
-	Misfit   bool               // the configuration does not fit: no such bucket, collection or model
-	Reset    time.Duration      // the breaker's ResetTimeout
-	Err      error
+	Upstream string // the breaker's name
+	// as counted; Ignored where nothing was sent, Failure where a good answer
+	// could not be used
+	Verdict resilience.Verdict
+	Misfit  bool          // the configuration does not fit: no such bucket, collection or model
+	Reset   time.Duration // the breaker's ResetTimeout
+	Err     error
 }
 
 func (e *CallError) Error() string { return e.Err.Error() }
@@ -145,10 +154,14 @@ func Of(err error) *Error {
 	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
 		return Later(open.Upstream(), open.RetryAt(), err)
 	}
-	if denied, ok := errors.AsType[*resilience.DeniedError](err); ok {
-		return &Error{Kind: Denied, Upstream: denied.Upstream(), Err: err}
-	}
 	call, ok := errors.AsType[*CallError](err)
+	if denied, refused := errors.AsType[*resilience.DeniedError](err); refused {
+		stop := &Error{Kind: Denied, Upstream: denied.Upstream(), Err: err}
+		if ok {
+			stop.Upstream = call.Upstream
+		}
+		return stop
+	}
 	switch {
 	case !ok:
 		return nil

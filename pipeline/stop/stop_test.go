@@ -197,3 +197,20 @@ func TestEndingKeepsTheMostSevereReason(t *testing.T) {
 	assert.Equal(t, 2, closed, "at once after the end")
 	require.ErrorIs(t, end.Fault(io.ErrShortWrite), stop.ErrEnded)
 }
+
+// A stop names the service, whatever its breaker is called.
+func TestUpstreamOfADeniedCall(t *testing.T) {
+	b, err := resilience.New("acme-eu", resilience.Config{
+		StopOnDenied: true,
+		Classify: func(context.Context, error) resilience.Verdict {
+			return resilience.Verdict{Outcome: resilience.Denied}
+		},
+	})
+	require.NoError(t, err)
+	require.Error(t, b.Do(t.Context(), func(context.Context) error { return errServer }))
+	refused := b.Do(t.Context(), func(context.Context) error { return nil })
+	got := stop.Of(&stop.CallError{Upstream: "llm", Err: refused})
+	require.NotNil(t, got)
+	assert.Equal(t, stop.Denied, got.Kind)
+	assert.Equal(t, "llm", got.Upstream)
+}

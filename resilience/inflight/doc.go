@@ -37,14 +37,21 @@
 // # Other policies
 //
 // A window has no streak, so under a window the limit alone rules, and New
-// wants one. While the breaker is open, callers pass one at a time, to be
-// refused by it; while it is half-open, one call is in flight and the others
-// wait for what becomes of it.
+// wants one. A breaker that is not closed is asked by one caller at a time,
+// whatever is still in flight, and refuses or sends its probes by itself.
 //
 // # What it does not see
 //
 // Calls through the breaker that do not enter the limiter are not counted among
-// those in flight, though their failures shrink the room. A call must not enter
-// the limiter that it is in: where there is room for one call, it would wait
-// for itself.
+// those in flight, though their failures shrink the room; their good answers do
+// not clear the limiter's own streak.
+//
+// # Waiting
+//
+// Callers wait for calls in flight, each as long as its context lasts. So calls
+// need a time limit: where one hangs and four others have failed, everybody
+// waits for the one. A call lasts until its outcome is known, that of a stream,
+// a body or an iterator until its end, error or Close. While it lasts its
+// goroutine must not enter the limiter again: where there is room for one call,
+// it would wait for itself.
 package inflight

@@ -21,17 +21,21 @@ type Limiter struct {
 	limit   int
 	failMax int // 0 where a window rules
 
-	mu       sync.Mutex
-	cause    error            // of Close
-	state    resilience.State // of the breaker when it was last read
-	streak   int              // likewise
-	episode  int              // how often the breaker was seen to close
-	admitted int              // calls so far
-	refusals int              // calls in flight that found the breaker open
-	all      lane
-	lanes    map[string]*lane
-	crowd    int        // lanes at which some are forgotten
-	queue    *list.List // of *Slot, the longest waiting first
+	remove func() // the observer
+
+	mu     sync.Mutex
+	cause  error            // of Close
+	state  resilience.State // of the breaker when it was last read
+	streak int              // likewise
+
+	generation uint64 // of the breaker in this episode
+	episode    int    // how often the breaker was seen to close, or to be reset
+	admitted   int    // calls so far
+	asking     int    // callers on their way to a breaker that is not closed
+	all        lane
+	lanes      map[string]*lane
+	crowd      int        // lanes at which some are forgotten
+	queue      *list.List // of *Slot, the longest waiting first
 }
 
 // New makes a limiter for the calls through b. limit is the most calls in
@@ -49,10 +53,12 @@ func New(b *resilience.Breaker, limit int) (*Limiter, error) {
 	case limit == 0:
 		return nil, fmt.Errorf("inflight: breaker %q opens by a window and needs a positive limit", b.Name())
 	}
-	return &Limiter{
-		breaker: b, limit: limit, failMax: failMax,
+	l := &Limiter{
+		breaker: b, limit: limit, failMax: failMax, generation: b.Snapshot().Generation,
 		lanes: map[string]*lane{}, crowd: maxLanes, queue: list.New(),
-	}, nil
+	}
+	l.remove = b.Observe(l.transition)
+	return l, nil
 }
 
 // Breaker is the breaker that the limiter was made for.
@@ -62,6 +68,7 @@ func (l *Limiter) Breaker() *resilience.Breaker { return l.breaker }
 // callers. Calls in flight finish. The first cause is kept; nil stands for an
 // error that says that the limiter is closed.
 func (l *Limiter) Close(cause error) {
+	l.remove()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause != nil {
@@ -79,12 +86,12 @@ func (l *Limiter) Close(cause error) {
 // order of arrival among those that there is room for. The caller must make the
 // call through the limiter's breaker and then give the slot back with Leave.
 //
-// The error is the cause of ctx where that is done first, or the cause that
+// The error is that of ctx where that is done first, or the cause that
 // Close was given. Enter itself refuses nothing: where the breaker is open, the
 // caller is let through to hear that from the breaker.
 func (l *Limiter) Enter(ctx context.Context, operation string) (*Slot, error) {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	s, err := l.enter(operation)
 	if err != nil || s.ready == nil {
@@ -94,7 +101,7 @@ func (l *Limiter) Enter(ctx context.Context, operation string) (*Slot, error) {
 	case <-s.ready:
 	case <-ctx.Done():
 		l.giveUp(s)
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	if s.number == 0 {
 		return nil, l.cause
@@ -109,7 +116,7 @@ type Slot struct {
 	lane      *lane
 	number    int // of the admission; 0 before it
 	episode   int
-	refusal   bool // the breaker was open
+	asking    bool // on its way to a breaker that is not closed
 	settled   bool
 	left      bool
 	place     *list.Element // in the queue; nil outside
@@ -138,10 +145,19 @@ func (s *Slot) Leave() {
 	s.left = true
 	l.all.inFlight--
 	s.lane.inFlight--
-	if s.refusal {
-		l.refusals--
-	}
+	l.answeredLocked(s)
 	l.lookLocked()
+	l.admitLocked()
+}
+
+// Admitted says that the breaker has admitted the call. A breaker that is not
+// closed is asked by one caller at a time; without Admitted the next one waits
+// until Leave. Do and the doors call it.
+func (s *Slot) Admitted() {
+	l := s.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answeredLocked(s)
 	l.admitLocked()
 }
 
@@ -162,5 +178,8 @@ func Do[T any](ctx context.Context, l *Limiter, op resilience.Op[T], fn func(con
 			told(v)
 		}
 	}
-	return resilience.CallOp(ctx, l.breaker, op, fn)
+	return resilience.CallOp(ctx, l.breaker, op, func(ctx context.Context) (T, error) {
+		slot.Admitted()
+		return fn(ctx)
+	})
 }

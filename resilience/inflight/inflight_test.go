@@ -442,30 +442,94 @@ func TestWaitersMeetAnOpenBreaker(t *testing.T) {
 	})
 }
 
-// At the reset time one call is in flight, and the others wait for its outcome.
-func TestOthersWaitForTheProbe(t *testing.T) {
+// At the reset time one call is the probe, whatever is still in flight, and the
+// others are refused at once: neither a probe that hangs nor a call from before
+// the outage holds anybody up.
+func TestNobodyWaitsForTheProbe(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, 0, resilience.Config{})
-			for range 5 {
-				r.fail("call")
-			}
+			hung := r.hold("call")
+			r.breaker.Trip("drill")
 			time.Sleep(time.Minute)
 			probe := r.hold("call")
-			others := []*held{r.hold("call"), r.hold("other")}
+			for _, operation := range []string{"call", "other"} {
+				require.ErrorIs(t, <-r.hold(operation).done, resilience.ErrOpen)
+			}
 			if good {
 				require.NoError(t, probe.finish(nil))
-				for _, h := range others {
-					require.NoError(t, h.finish(nil))
-				}
-				return
+				r.succeed("call")
+			} else {
+				require.ErrorIs(t, probe.finish(errDown), errDown)
+				require.ErrorIs(t, <-r.hold("call").done, resilience.ErrOpen)
 			}
-			require.ErrorIs(t, probe.finish(errDown), errDown)
-			for _, h := range others {
-				require.ErrorIs(t, <-h.done, resilience.ErrOpen)
-			}
+			require.NoError(t, hung.finish(nil))
 		})
 	}
+}
+
+// A probe that is silent for longer than its lease wedges nothing.
+func TestHungProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		for range 5 {
+			r.fail("call")
+		}
+		time.Sleep(time.Minute)
+		hung := r.hold("call")
+		time.Sleep(2 * time.Minute) // its lease runs out, and so does the wait after that
+		r.succeed("call")
+		require.Equal(t, resilience.Closed, r.breaker.State())
+		require.NoError(t, hung.finish(nil))
+	})
+}
+
+// Waiting callers learn what others make of the breaker.
+func TestTransitionsWakeWaitingCallers(t *testing.T) {
+	for name, act := range map[string]func(*resilience.Breaker){
+		"trip":       func(b *resilience.Breaker) { b.Trip("drill") },
+		"force open": func(b *resilience.Breaker) { b.ForceOpen("drill") },
+		"failures around the limiter": func(b *resilience.Breaker) {
+			for range 5 {
+				_ = b.Do(context.Background(), func(context.Context) error { return errDown })
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 1, resilience.Config{})
+			first := r.hold("call")
+			waiting := r.hold("call")
+			act(r.breaker)
+			require.ErrorIs(t, <-waiting.done, resilience.ErrOpen, name)
+			require.NoError(t, first.finish(nil))
+		})
+	}
+}
+
+// Reset of a closed breaker clears the limiter's streaks as well, and what was
+// in flight then counts for nothing.
+func TestResetOfAClosedBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		for range 4 {
+			r.fail("call")
+		}
+		r.breaker.Reset()
+		r.fail("call")
+		require.Equal(t, resilience.Closed, r.breaker.State())
+		r.breaker.Reset()
+		r.succeed("call")
+
+		var old []*held
+		for range 5 {
+			old = append(old, r.hold("call"))
+		}
+		r.breaker.Reset()
+		for _, h := range old {
+			require.ErrorIs(t, h.finish(errDown), errDown)
+		}
+		require.Equal(t, resilience.Closed, r.breaker.State())
+	})
 }
 
 // Rule 6: the hundredth episode trips at the same threshold as the first, and
@@ -551,8 +615,7 @@ func TestNewWantsWhatMakesSense(t *testing.T) {
 func TestEnterEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1, resilience.Config{})
-		errRun := errors.New("the run has ended")
-		ctx, cancel := context.WithCancelCause(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		first := r.enter("call")
 		waiting := make(chan error)
 		go func() {
@@ -560,11 +623,11 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 			waiting <- err
 		}()
 		synctest.Wait()
-		cancel(errRun)
-		require.ErrorIs(t, <-waiting, errRun)
+		cancel()
+		require.Equal(t, context.Canceled, <-waiting)
 		first.Leave()
 		_, err := r.Enter(ctx, "call")
-		require.ErrorIs(t, err, errRun)
+		require.Equal(t, context.Canceled, err)
 		r.succeed("call")
 	})
 }

@@ -92,8 +92,17 @@ func (l *Limiter) takeLocked(s *Slot) {
 	s.number, s.episode = l.admitted, l.episode
 	l.all.inFlight++
 	s.lane.inFlight++
-	if s.refusal = l.state == resilience.Open; s.refusal {
-		l.refusals++
+	if s.asking = l.state != resilience.Closed; s.asking {
+		l.asking++
+	}
+}
+
+// answeredLocked says that the breaker, which was not closed, has admitted or
+// refused the call of s.
+func (l *Limiter) answeredLocked(s *Slot) {
+	if s.asking {
+		s.asking = false
+		l.asking--
 	}
 }
 
@@ -106,6 +115,12 @@ func (l *Limiter) lookLocked() {
 	if before == resilience.Closed || l.state != resilience.Closed {
 		return
 	}
+	l.beginLocked(l.breaker.Snapshot().Generation)
+}
+
+// beginLocked begins an episode of a closed breaker, with empty streaks.
+func (l *Limiter) beginLocked(generation uint64) {
+	l.generation = generation
 	l.episode++
 	l.all.streak = 0
 	for _, own := range l.lanes {
@@ -113,16 +128,23 @@ func (l *Limiter) lookLocked() {
 	}
 }
 
+// transition is told by the breaker, so that waiting callers learn what others
+// have made of it.
+func (l *Limiter) transition(resilience.Transition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lookLocked()
+	l.admitLocked()
+}
+
 // spaceLocked says whether a call could be admitted whose operation has no
-// failures. An open breaker lets one caller through to be refused, whatever is
-// still in flight. A call that has failed is counted by the breaker before it
-// leaves, so the sum of streak and calls in flight never falls short.
+// failures. A breaker that is not closed is asked by one caller at a time,
+// whatever is still in flight: it refuses or sends a probe by itself. A call
+// that has failed is counted by the breaker before it leaves, so the sum of
+// streak and calls in flight never falls short.
 func (l *Limiter) spaceLocked() bool {
-	switch l.state {
-	case resilience.Open:
-		return l.refusals == 0
-	case resilience.HalfOpen:
-		return l.all.inFlight == 0
+	if l.state != resilience.Closed {
+		return l.asking == 0
 	}
 	return l.all.inFlight < l.bound(max(l.streak, l.all.streak))
 }
@@ -147,6 +169,11 @@ func (s *Slot) count(v resilience.Verdict) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lookLocked()
+	if v.Failed() && l.state == resilience.Closed { // Reset may be no transition
+		if now := l.breaker.Snapshot().Generation; now != l.generation {
+			l.beginLocked(now)
+		}
+	}
 	if s.settled || s.left || s.episode != l.episode {
 		return ""
 	}
