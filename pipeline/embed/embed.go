@@ -254,8 +254,10 @@ func (e *Embedder) call(
 		n := int64(len(d.Embedding))
 		e.dims.CompareAndSwap(0, n)
 		if first := e.dims.Load(); n != first {
-			return nil, &stop.Error{Kind: stop.Configuration, Upstream: service.Model, Err: fmt.Errorf(
+			misfit := &stop.Error{Kind: stop.Configuration, Upstream: service.Model, Err: fmt.Errorf(
 				"model %q returned a vector of %d dimensions after vectors of %d", e.config.Model, n, first)}
+			e.ending.With(misfit) // before another request takes its place
+			return nil, misfit
 		}
 		vectors[i] = d.Embedding
 	}
