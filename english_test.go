@@ -103,7 +103,7 @@ func passagesOfCode(t *testing.T) (all []passage) {
 		}
 		var previous int // line on which the last comment ended
 		for tok := range tokensOf(f) {
-			switch tok.kind {
+			switch tok.kind { //nolint:exhaustive // other tokens hold no text for people
 			case token.COMMENT:
 				text := strings.Trim(strings.TrimPrefix(tok.literal, "//"), "/*")
 				if last := len(all) - 1; tok.line == previous+1 && strings.TrimSpace(text) != "" &&

@@ -103,11 +103,9 @@ func TestFiveFailuresOpenAndNothingMoreIsSent(t *testing.T) {
 		err := call.do(t.Context())
 		var open *resilience.OpenError
 		require.ErrorAs(t, err, &open, call.name)
-		assert.Equal(
-			t,
-			500,
-			open.LastFailure().(*openai.APIError).HTTPStatusCode,
-		) //nolint:errorlint // the SDK's own error, unwrapped
+		last, ok := open.LastFailure().(*openai.APIError) //nolint:errorlint // the SDK's own error, unwrapped
+		require.True(t, ok)
+		assert.Equal(t, 500, last.HTTPStatusCode)
 	}
 	assert.Equal(t, 5, s.Stats().Requests)
 }

@@ -83,13 +83,8 @@ func TestStreamIsDecidedAtItsEnd(t *testing.T) {
 				assert.Zero(t, count(guard), "nothing is decided at the headers")
 				_, err = drain(stream)
 				_, again := stream.Recv()
-				assert.True(
-					t,
-					again == io.EOF && err == nil || again == err,
-					"the end is sticky: %v, %v",
-					err,
-					again,
-				) //nolint:errorlint // the very value
+				sticky := again == io.EOF && err == nil || again == err //nolint:errorlint // the very value
+				assert.True(t, sticky, "the end is sticky: %v, %v", err, again)
 				require.NoError(t, stream.Close())
 			}
 			assert.Equal(t, row.want == resilience.Success, err == nil, "%v", err)

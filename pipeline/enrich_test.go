@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -378,7 +379,7 @@ func TestAnswersThatCannotBeReadBack(t *testing.T) {
 // deleted yet; the run after it, which enriches nothing, repairs them.
 func TestKilledBetweenPlainAndEnriched(t *testing.T) {
 	for calls := range 3 {
-		t.Run(fmt.Sprint(calls), func(t *testing.T) {
+		t.Run(strconv.Itoa(calls), func(t *testing.T) {
 			t.Parallel()
 			w, _ := newScribe(t)
 			for i := range 10 {
@@ -458,7 +459,7 @@ func TestChatModelIsCheckedBeforeTheFirstQuestion(t *testing.T) {
 		http.StatusUnauthorized: pipeline.StopDenied, http.StatusNotFound: pipeline.StopConfiguration,
 		http.StatusBadRequest: pipeline.StopConfiguration, http.StatusInternalServerError: pipeline.StopDeferred,
 	} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			w, s := newScribe(t)
 			w.corpus(20)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/penstock-go/penstock/pipeline/chunk"
@@ -187,9 +188,7 @@ func (e *enriching) readBack(documents []*document) {
 func (e *enriching) keepFound(found []rows.Row) {
 	answers := map[string]string{}
 	for _, row := range found {
-		for key, text := range enrich.ReadMeta(row.Meta).Answers() {
-			answers[key] = text
-		}
+		maps.Copy(answers, enrich.ReadMeta(row.Meta).Answers())
 	}
 	if err := e.Journal.KeepAnswers(e.lasting(), answers); err != nil {
 		_ = e.end.Fault(err) // what was not kept is asked again

@@ -109,11 +109,12 @@ func TestGolden(t *testing.T) {
 
 // goldenReply answers from the question alone.
 func goldenReply(r openai.ChatCompletionRequest) string {
-	asked := r.Model
+	var asked strings.Builder
+	asked.WriteString(r.Model)
 	for _, m := range r.Messages {
-		asked += fmt.Sprintf("%q: %q", m.Role, m.Content)
+		fmt.Fprintf(&asked, "%q: %q", m.Role, m.Content)
 	}
-	said := short(asked)
+	said := short(asked.String())
 	if strings.HasPrefix(r.Messages[len(r.Messages)-1].Content, "<document>") {
 		return fmt.Sprintf(`{"title": "Title %s", "summary": "Summary %s."}`, said, said)
 	}

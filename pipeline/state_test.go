@@ -26,7 +26,7 @@ func TestVectorsThatAreNotStoredAreCarried(t *testing.T) {
 	_, err := w.run(w.hooked(on("Upsert", func(context.Context, call) error {
 		return status.Error(codes.Unavailable, "gone")
 	}), nil))
-	stopOf(t, err)
+	_ = stopOf(t, err)
 	paid := w.model.Stats().Texts
 	require.Greater(t, paid, 30)
 	assert.Equal(t, 30, strings.Count(w.carry(), "\n[\"vector\""))

@@ -6,7 +6,7 @@ package testutil
 //	err, looks := testutil.Looked(io.ErrUnexpectedEOF)
 //	classify(err)
 //	once := looks()
-func Looked(err error) (wrapped error, looks func() int) {
+func Looked(err error) (wrapped error, looks func() int) { //nolint:staticcheck // it returns no failure
 	l := &looked{error: err}
 	return l, func() int { return l.times }
 }

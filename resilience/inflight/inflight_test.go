@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -151,7 +152,7 @@ func TestHealthyUpstreamSeesLimitCallsAtATime(t *testing.T) {
 			r := newRig(t, row.limit, resilience.Config{FailMax: row.failMax})
 			var now, most atomic.Int64
 			errs := testutil.Stampede(100, func() error {
-				return r.call(fmt.Sprint(most.Load()), func() error {
+				return r.call(strconv.FormatInt(most.Load(), 10), func() error {
 					most.Store(max(most.Load(), now.Add(1)))
 					time.Sleep(time.Second)
 					now.Add(-1)
@@ -173,7 +174,7 @@ func TestWaitersEnterInOrder(t *testing.T) {
 		first := r.enter("call")
 		var order []int
 		for i := range 10 {
-			go r.call("call", func() error { order = append(order, i); return nil })
+			go func() { _ = r.call("call", func() error { order = append(order, i); return nil }) }()
 			synctest.Wait()
 		}
 		first.Leave()
@@ -753,7 +754,7 @@ func TestOperationsInUseAreKept(t *testing.T) {
 	r := newRig(t, 0, resilience.Config{FailMax: 1000})
 	var slots []*inflight.Slot
 	for i := range 1000 {
-		slots = append(slots, r.enter(fmt.Sprint(i)))
+		slots = append(slots, r.enter(strconv.Itoa(i)))
 	}
 	for _, s := range slots {
 		s.Leave()
@@ -772,7 +773,7 @@ func TestOperationsThatWaitAreKept(t *testing.T) {
 		first := r.hold("first")
 		waits := r.hold("chat")
 		for i := range 300 {
-			assert.True(t, r.full(fmt.Sprint(i)))
+			assert.True(t, r.full(strconv.Itoa(i)))
 		}
 		require.NoError(t, first.finish(nil))
 		require.ErrorIs(t, waits.finish(errDown), errDown)

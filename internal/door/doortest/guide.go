@@ -19,14 +19,15 @@ var (
 // all that begin so.
 func Guide(t testing.TB, guide string, folders []string, heads ...string) {
 	t.Helper()
-	text, code := read(t, guide), ""
+	text := read(t, guide)
+	var code strings.Builder
 	for _, folder := range folders {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			code += read(t, file)
+			code.WriteString(read(t, file))
 		}
 	}
 	names := testNames.FindAllString(text, -1)
@@ -34,7 +35,7 @@ func Guide(t testing.TB, guide string, folders []string, heads ...string) {
 		t.Fatalf("%s names no tests", guide)
 	}
 	for _, name := range names {
-		if !exists(code, name) {
+		if !exists(code.String(), name) {
 			t.Errorf("%s names %s, which does not exist", guide, name)
 		}
 	}
