@@ -2,9 +2,9 @@ package pipeline_test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"path"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,7 +43,7 @@ func TestVerifyWithRoomForOneCall(t *testing.T) {
 	store, queries := iterable(t, w, list)
 	w.config.VectorGuard.Breaker = testutil.NewBreaker(t, "milvus", resilience.Config{FailMax: 1})
 	for _, concurrency := range []int{5, 1} {
-		t.Run(fmt.Sprint(concurrency), func(t *testing.T) {
+		t.Run(strconv.Itoa(concurrency), func(t *testing.T) {
 			queries.Store(0)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
