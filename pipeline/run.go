@@ -52,12 +52,17 @@ func newRun(ctx context.Context, config Config, chunker *chunk.Chunker) (*run, e
 // connect makes the services. Once the run has ended, nothing more is sent to
 // any of them.
 func (r *run) connect() error {
-	for _, one := range []*service.Service{
-		service.Objects(r.ObjectGuard), service.Vectors(r.VectorGuard), service.Models(r.LLMGuard),
+	for _, one := range []struct {
+		field string
+		*service.Service
+	}{
+		{"ObjectGuard", service.Objects(r.ObjectGuard)},
+		{"VectorGuard", service.Vectors(r.VectorGuard)},
+		{"LLMGuard", service.Models(r.LLMGuard)},
 	} {
 		limited, err := one.Limited(r.Concurrency)
 		if err != nil {
-			return &ConfigError{Field: "Concurrency", Err: err}
+			return &ConfigError{Field: one.field, Err: err}
 		}
 		r.services = append(r.services, limited)
 		r.end.Then(func() { limited.Close(stop.ErrEnded) })

@@ -6,6 +6,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -105,8 +106,13 @@ func StatusOf(err error) int {
 }
 
 // Limited is the service with at most limit calls in flight, and never more
-// than its breaker still tolerates failures. See [inflight.New] for the error.
+// than its breaker still tolerates failures. The error is that of
+// [inflight.New], or says that the guard has a limiter for another breaker.
 func (s Service) Limited(limit int) (*Service, error) {
+	if s.users != nil && s.users.Breaker() != s.breaker {
+		return nil, fmt.Errorf("the guard has the breaker %q and a limiter for another one, %q; leave its Breaker out",
+			s.breaker.Name(), s.users.Breaker().Name())
+	}
 	limiter, err := inflight.New(s.breaker, limit)
 	s.own = limiter
 	return &s, err

@@ -133,6 +133,14 @@ func TestLimitOfAWindow(t *testing.T) {
 	require.Error(t, err, "a window has no FailMax to take the limit from")
 }
 
+func TestLimiterOfAnotherBreaker(t *testing.T) {
+	limiter, err := inflight.New(testutil.NewBreaker(t, "other", resilience.Config{}), 0)
+	require.NoError(t, err)
+	guard := llm.Guard{Breaker: testutil.NewBreaker(t, "own", resilience.Config{}), InFlight: limiter}
+	_, err = service.Models(guard).Limited(1)
+	require.ErrorContains(t, err, `the breaker "own" and a limiter for another one, "other"`)
+}
+
 func TestBreakerIsThatOfTheDoor(t *testing.T) {
 	own := testutil.NewBreaker(t, "own", resilience.Config{})
 	limiter, err := inflight.New(own, 0)
