@@ -31,7 +31,7 @@ func (f failing) CreateChatCompletionStream(
 
 func TestAnswerIsReadOnce(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusInternalServerError, http.StatusTooManyRequests} {
-		err, looks := testutil.Looked(&openai.APIError{HTTPStatusCode: status})
+		looks, err := testutil.Looked(&openai.APIError{HTTPStatusCode: status})
 		Classify(t.Context(), err)
 		errorType(err) // the span's
 		once := looks()

@@ -36,7 +36,7 @@ func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Opti
 func TestAnswerIsReadOnce(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusInternalServerError, http.StatusTooManyRequests} {
 		answer := &smithyhttp.Response{Response: &http.Response{StatusCode: status}}
-		err, looks := testutil.Looked(
+		looks, err := testutil.Looked(
 			&awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{Response: answer, Err: errors.New("no")}},
 		)
 		Classify(t.Context(), err)

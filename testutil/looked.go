@@ -3,12 +3,12 @@ package testutil
 // Looked is err in a wrapping that counts how often somebody looks into it, to
 // test that an error is read once:
 //
-//	err, looks := testutil.Looked(io.ErrUnexpectedEOF)
+//	looks, err := testutil.Looked(io.ErrUnexpectedEOF)
 //	classify(err)
 //	once := looks()
-func Looked(err error) (wrapped error, looks func() int) { //nolint:staticcheck // it returns no failure
+func Looked(err error) (looks func() int, wrapped error) {
 	l := &looked{error: err}
-	return l, func() int { return l.times }
+	return func() int { return l.times }, l
 }
 
 type looked struct {

@@ -33,7 +33,7 @@ func TestAnswerIsReadOnce(t *testing.T) {
 	otel.SetTracerProvider(trace.NewTracerProvider()) // so that spans ask for names
 	t.Cleanup(func() { otel.SetTracerProvider(before) })
 	for _, code := range []codes.Code{codes.Unauthenticated, codes.Internal, codes.ResourceExhausted} {
-		err, looks := testutil.Looked(status.Error(code, "no"))
+		looks, err := testutil.Looked(status.Error(code, "no"))
 		Classify(t.Context(), err)
 		errorType(err) // the span's
 		once := looks()
