@@ -66,8 +66,8 @@ func (s *scope) watchJournal() {
 	}()
 }
 
-// revocation is the stop of a run whose journal was revoked, until the time
-// that the reason names with a RetryAt method.
+// revocation is the stop of a run whose journal was revoked: that of the
+// reason's Stop method, or a deferral until the time of its RetryAt method.
 func revocation(reason error) *StopError {
 	if known, ok := errors.AsType[*StopError](reason); ok {
 		return known

@@ -102,20 +102,14 @@ func (p *Pipeline) search(ctx context.Context, question, where string) ([]Hit, e
 // vectors it holds. The error is a [*StopError] of kind StopConfiguration where
 // there is no such collection, or one that was not made by a pipeline.
 func CollectionRecord(
-	ctx context.Context,
-	guard vectorstore.Guard,
-	store vectorstore.Store,
-	collection string,
+	ctx context.Context, guard vectorstore.Guard, store vectorstore.Store, collection string,
 ) (rows.Record, error) {
 	record, err := readRecord(ctx, guard, store, collection)
 	return record, stop.OrError(err)
 }
 
 func readRecord(
-	ctx context.Context,
-	guard vectorstore.Guard,
-	store vectorstore.Store,
-	collection string,
+	ctx context.Context, guard vectorstore.Guard, store vectorstore.Store, collection string,
 ) (record rows.Record, err error) {
 	misfit := func(err error) error {
 		return &StopError{
@@ -124,24 +118,12 @@ func readRecord(
 			Err:      fmt.Errorf("collection %q: %w", collection, err),
 		}
 	}
-	there := false
-	err = service.Vectors(guard).CallVectors(ctx, "has_collection", func(guard vectorstore.Guard) (err error) {
-		there, err = guard.HasCollection(ctx, store, collection)
-		return err
-	})
+	found, err := describeCollection(ctx, service.Vectors(guard), store, collection)
 	if err != nil {
 		return record, err
 	}
-	if !there {
+	if found == nil {
 		return record, misfit(errors.New("not found; ingest something first, or set --collection"))
-	}
-	var found *entity.Collection
-	err = service.Vectors(guard).CallVectors(ctx, "describe_collection", func(guard vectorstore.Guard) (err error) {
-		found, err = guard.DescribeCollection(ctx, store, collection)
-		return err
-	})
-	if err != nil {
-		return record, err
 	}
 	record, ok := rows.ReadRecord(found.Schema.Description)
 	if !ok {

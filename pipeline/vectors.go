@@ -27,18 +27,24 @@ func (v *vectors) call(operation string, fn func(vectorstore.Guard) error) error
 	return v.service.CallVectors(v.ctx, operation, fn)
 }
 
-// describe asks for the collection; nil where it does not exist.
-func (v *vectors) describe() (found *entity.Collection, err error) {
-	var there bool
-	err = v.call("has_collection", func(guard vectorstore.Guard) (err error) {
-		there, err = guard.HasCollection(v.ctx, v.Vectors, v.Collection)
+func (v *vectors) describe() (*entity.Collection, error) {
+	return describeCollection(v.ctx, v.service, v.Vectors, v.Collection)
+}
+
+// describeCollection asks for a collection; nil where it does not exist.
+func describeCollection(
+	ctx context.Context, s *service.Service, store vectorstore.Store, name string,
+) (found *entity.Collection, err error) {
+	there := false
+	err = s.CallVectors(ctx, "has_collection", func(guard vectorstore.Guard) (err error) {
+		there, err = guard.HasCollection(ctx, store, name)
 		return err
 	})
 	if err != nil || !there {
 		return nil, err
 	}
-	err = v.call("describe_collection", func(guard vectorstore.Guard) (err error) {
-		found, err = guard.DescribeCollection(v.ctx, v.Vectors, v.Collection)
+	err = s.CallVectors(ctx, "describe_collection", func(guard vectorstore.Guard) (err error) {
+		found, err = guard.DescribeCollection(ctx, store, name)
 		return err
 	})
 	return found, err

@@ -26,8 +26,8 @@ type Guard struct {
 	// Settled, where set, is told the verdict of each call that was admitted, a
 	// success included: once, in the goroutine that ends the call, after the
 	// breaker has counted it and before the call returns; for an iterator, when
-	// its outcome is decided. It
-	// is not told of a refused call, nor of one that panicked.
+	// its outcome is decided. It is not told of a refused call, nor of one that
+	// panicked.
 	Settled func(resilience.Verdict)
 	// InFlight, where set, is entered by each call first, so that no more calls
 	// are in flight than its breaker still tolerates failures; a call waits

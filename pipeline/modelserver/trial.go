@@ -141,7 +141,7 @@ func (m *Model) probe(ctx context.Context, cause error) error {
 	}
 	ending := m.server.config.Ending
 	if stop.VerdictOf(err).Outcome == resilience.Failure {
-		if m.server.config.Service.Breaker().Snapshot().FailMax > 0 {
+		if m.server.config.Service.Breaker().Config().FailMax > 0 {
 			return nil
 		}
 		ending.With(stop.Before(err)) // a window may never open the breaker
