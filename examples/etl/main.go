@@ -3,8 +3,15 @@
 //
 //	etl KEY < TEXT
 //
-// It exits with 75 if an upstream is unavailable, so that the orchestrator runs
-// it again later, and with 1 for any other error.
+// It is a process of its own, so its exit code tells the orchestrator after the
+// first failed call what a breaker tells after five (resilience.ExitCode):
+//
+//	  0  done
+//	  1  a fault of this program or its configuration
+//	 65  an upstream refuses what it was sent, or there is no bucket or collection
+//	 75  an upstream is unavailable; stderr names it and the time to run again
+//	 77  an upstream refuses the credentials, or the quota is spent
+//	143  told to stop, by SIGTERM or an interrupt; run again
 package main
 
 import (
@@ -13,7 +20,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -56,53 +65,84 @@ func connect(ctx context.Context) (clients, error) {
 	return clients{chat: chat, objects: objects, vectors: vectors}, nil
 }
 
+// callError is the error of a call, with the breaker and the verdict of its
+// door.
+type callError struct {
+	breaker *resilience.Breaker
+	verdict resilience.Verdict
+	err     error
+}
+
+func (e *callError) Error() string { return e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
+
+// classify is the classifier for resilience.ExitCode: the door has the verdict.
+func (e *callError) classify(context.Context, error) resilience.Verdict { return e.verdict }
+
 // load is the task.
 func load(ctx context.Context, c clients, key, text string) error {
 	ctx = resilience.WithTask(ctx, "load "+key) // no retry below the orchestrator
 
-	chat, err := llm.CreateChatCompletion(ctx, c.chat, openai.ChatCompletionRequest{
+	var verdict resilience.Verdict // of the last call that was admitted
+	settled := func(v resilience.Verdict) { verdict = v }
+	failed := func(b *resilience.Breaker, step string, err error) error {
+		if cause := context.Cause(ctx); cause != nil { // not every SDK returns it
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		return &callError{b, verdict, fmt.Errorf("%s %s: %w", step, key, err)}
+	}
+
+	model := llm.Guard{Settled: settled}
+	chat, err := model.CreateChatCompletion(ctx, c.chat, openai.ChatCompletionRequest{
 		Model:    "gpt-4o-mini",
 		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "Summarise:\n" + text}},
 	})
 	if err != nil {
-		return fmt.Errorf("summary of %s: %w", key, err)
+		return failed(resilience.LLM, "summarising", err)
 	}
 	summary := chat.Choices[0].Message.Content
 
-	vectors, err := llm.CreateEmbeddings(ctx, c.chat, openai.EmbeddingRequestStrings{
+	vectors, err := model.CreateEmbeddings(ctx, c.chat, openai.EmbeddingRequestStrings{
 		Model: openai.SmallEmbedding3, Input: []string{summary},
 	})
 	if err != nil {
-		return fmt.Errorf("vector of %s: %w", key, err)
+		return failed(resilience.LLM, "embedding", err)
 	}
 	vector := vectors.Data[0].Embedding
 
-	if _, err := objectstore.PutObject(ctx, c.objects, &s3.PutObjectInput{
+	objects := objectstore.Guard{Settled: settled}
+	if _, err := objects.PutObject(ctx, c.objects, &s3.PutObjectInput{
 		Bucket: aws.String("summaries"), Key: aws.String(key), Body: strings.NewReader(summary),
 	}); err != nil {
-		return fmt.Errorf("keeping %s: %w", key, err)
+		return failed(resilience.S3, "keeping", err)
 	}
-	_, err = vectorstore.Upsert(ctx, c.vectors, "summaries", "",
+
+	rows := vectorstore.Guard{Settled: settled}
+	if _, err := rows.Upsert(ctx, c.vectors, "summaries", "",
 		entity.NewColumnVarChar("id", []string{key}),
-		entity.NewColumnFloatVector("vector", len(vector), [][]float32{vector}))
-	if err != nil {
-		return fmt.Errorf("indexing %s: %w", key, err)
+		entity.NewColumnFloatVector("vector", len(vector), [][]float32{vector})); err != nil {
+		return failed(resilience.Milvus, "indexing", err)
 	}
 	return nil
 }
 
-// exitCode tells the orchestrator whether to run the task again.
+// exitCode tells the orchestrator whether and when to run the task again.
 func exitCode(err error) int {
-	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
-		fmt.Fprintf(os.Stderr, "etl: %s is unavailable, run again in %s\n",
-			open.Upstream(), time.Until(open.RetryAt()).Round(time.Second))
-		return 75 // EX_TEMPFAIL
+	if err == nil {
+		return 0
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "etl:", err)
-		return 1
+	fmt.Fprintln(os.Stderr, "etl:", err)
+	call, ok := errors.AsType[*callError](err)
+	if !ok {
+		return resilience.ExitCode(err, nil)
 	}
-	return 0
+	code := resilience.ExitCode(err, call.classify)
+	if at := call.breaker.RetryAt(err); code == 75 && !at.IsZero() {
+		at = at.Add(time.Second).Truncate(time.Second) // never early
+		fmt.Fprintf(os.Stderr, "etl: %s is unavailable, run again at %s\n",
+			call.breaker.Name(), at.UTC().Format(time.RFC3339))
+	}
+	return code
 }
 
 func run(ctx context.Context) error {
@@ -113,6 +153,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	c, err := connect(ctx)
 	if err != nil {
 		return err

@@ -74,12 +74,13 @@ func TestLoad(t *testing.T) {
 	assert.Equal(t, 1, exitCode(errors.New("x")))
 }
 
-// Five failures cost five requests; the sixth task learns when to run again.
-func TestLoadWhileTheModelIsAway(t *testing.T) {
+// In a process that lives on, five failures cost five requests; the sixth task
+// learns when to run again without a request. The code is the same.
+func TestLoadWhileTheModelIsDown(t *testing.T) {
 	c, server, _ := embedded(t)
 	server.Script(llmtest.All(llmtest.Status(http.StatusInternalServerError)))
 	for range 5 {
-		assert.Equal(t, 1, exitCode(load(t.Context(), c, "a", "A long text.")))
+		assert.Equal(t, 75, exitCode(load(t.Context(), c, "a", "A long text.")))
 	}
 	for range 100 {
 		err := load(t.Context(), c, "a", "A long text.")
