@@ -33,7 +33,12 @@ type rule struct {
 // tests, and why. A package takes the entry of its nearest folder here. An
 // entry covers the folders below those it names.
 var arrows = []rule{
-	{"resilience", []string{"resilience/trip"}, "the breaker is usable by a program that wants nothing else of us"},
+	{
+		"resilience",
+		[]string{"resilience/trip", "resilience/internal/mask"},
+		"the breaker is usable by a program that wants nothing else of us",
+	},
+	{"resilience/internal/mask", nil, "one way to show an upstream's error without its secrets"},
 	{"resilience/trip", nil, "it is words: the rules by which a breaker opens"},
 	{"resilience/fallback", []string{"resilience"}, "it answers in place of a breaker that refuses"},
 	{"resilience/inflight", []string{"resilience"}, "it bounds the calls through a breaker"},
