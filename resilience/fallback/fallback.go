@@ -9,6 +9,11 @@
 // (resilience.Verdict.Failed). A caller's cancellation, a bad request, a 429
 // and a denied call keep their own error. With neither a value nor a default
 // the caller gets the error.
+//
+// Of two answers for a key the cache keeps the one whose call began later,
+// whichever arrives first. The earlier one is not kept even if the later one
+// has expired or made room by the time it arrives: what a key had once been
+// does not come back.
 package fallback
 
 import (
@@ -22,23 +27,28 @@ import (
 	"time"
 
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/internal/mask"
 )
 
-// Source is where an answer came from.
+// Source is where an answer came from. The zero value is no source: that of an
+// Answer beside an error.
 type Source uint8
 
 const (
+	none Source = iota
 	// Live is an answer of the upstream to this call.
-	Live Source = iota
+	Live
 	// Cache is the upstream's last good answer for the key.
 	Cache
 	// Default is Config.Default.
 	Default
 )
 
-// String returns live, cache or default.
+// String returns live, cache or default, and none for the zero value.
 func (s Source) String() string {
 	switch s {
+	case none:
+		return "none"
 	case Live:
 		return "live"
 	case Cache:
@@ -72,7 +82,8 @@ type Config[T any] struct {
 	// Clock dates the answers. Default: the system's.
 	Clock interface{ Now() time.Time }
 	// Logger is told at warning of each answer that is not live, without its
-	// key. Default: slog.Default() at the time of the event.
+	// key and with the secrets in its cause masked. Default: slog.Default() at
+	// the time of the event.
 	Logger *slog.Logger
 }
 
@@ -90,7 +101,16 @@ type Store[T any] struct {
 	mu     sync.Mutex
 	byKey  map[string]*list.Element
 	recent *list.List // of *entry[T], the latest first
+	begun  uint64     // calls so far
+	flying map[string]flight
 	counts Counts
+}
+
+// flight is about the calls for a key that have not ended. It outlives the
+// cached answer, so that an earlier call still finds that a later one was kept.
+type flight struct {
+	calls int
+	kept  uint64 // which call the last answer kept was of
 }
 
 type entry[T any] struct {
@@ -109,7 +129,12 @@ func New[T any](cfg Config[T]) (*Store[T], error) {
 	if cfg.Clock == nil {
 		cfg.Clock = systemClock{}
 	}
-	return &Store[T]{cfg: cfg, byKey: make(map[string]*list.Element), recent: list.New()}, nil
+	return &Store[T]{
+		cfg:    cfg,
+		byKey:  make(map[string]*list.Element),
+		recent: list.New(),
+		flying: make(map[string]flight),
+	}, nil
 }
 
 type systemClock struct{}
@@ -135,10 +160,12 @@ func (s *Store[T]) CallOp(
 			told(v)
 		}
 	}
+	call := s.begin(key)
+	defer s.end(key)
 	v, err := resilience.CallOp(ctx, b, op, fn)
 	if err == nil {
-		s.keep(key, v)
-		return Answer[T]{Value: v}, nil
+		s.keep(call, key, v)
+		return Answer[T]{Value: v, Source: Live}, nil
 	}
 	if !failed && !refusedBy(b, err) {
 		return Answer[T]{Value: v}, err
@@ -160,9 +187,38 @@ func refusedBy(b *resilience.Breaker, err error) bool {
 	return false
 }
 
-func (s *Store[T]) keep(key string, v T) {
+// begin returns the number of a call for key, in the order of their beginnings.
+func (s *Store[T]) begin(key string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.begun++
+	f := s.flying[key]
+	f.calls++
+	s.flying[key] = f
+	return s.begun
+}
+
+func (s *Store[T]) end(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.flying[key]
+	if f.calls--; f.calls == 0 {
+		delete(s.flying, key)
+		return
+	}
+	s.flying[key] = f
+}
+
+// keep caches the answer of a call, unless that of a later call was kept.
+func (s *Store[T]) keep(call uint64, key string, v T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.flying[key]
+	if call < f.kept {
+		return
+	}
+	f.kept = call
+	s.flying[key] = f
 	fresh := &entry[T]{key, v, s.cfg.Clock.Now()}
 	if e, ok := s.byKey[key]; ok {
 		e.Value = fresh
@@ -209,22 +265,22 @@ func (s *Store[T]) answer(upstream, key string, cause error) (Answer[T], error) 
 			return Answer[T]{Value: v, Source: Default, Cause: cause}, nil
 		}
 	}
-	s.count(Live)
+	s.count(none)
 	return Answer[T]{}, cause
 }
 
 func (s *Store[T]) note(upstream string, from Source, age time.Duration, cause error) {
 	s.count(from)
 	cmp.Or(s.cfg.Logger, slog.Default()).Warn("answered from a fallback",
-		"upstream", upstream, "source", from.String(), "age", age, "cause", cause)
+		"upstream", upstream, "source", from.String(), "age", age, "cause", mask.Text(cause))
 }
 
-// count counts an answer; Live stands for an error without an answer.
+// count counts an answer that is not live, or that there was no answer.
 func (s *Store[T]) count(from Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch from {
-	case Live:
+	case none, Live:
 		s.counts.None++
 	case Cache:
 		s.counts.Cache++

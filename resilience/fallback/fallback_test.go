@@ -55,7 +55,7 @@ func TestRule33CacheAnswersAndSaysSo(t *testing.T) {
 	r := newRig(t, fallback.Config[string]{}, resilience.Config{FailMax: 1})
 	a, err := r.ask("EUR", "1.08", nil)
 	require.NoError(t, err)
-	assert.Equal(t, fallback.Answer[string]{Value: "1.08"}, a)
+	assert.Equal(t, fallback.Answer[string]{Value: "1.08", Source: fallback.Live}, a)
 	r.clock.Advance(10 * time.Minute)
 	a, err = r.ask("EUR", "", errDown)
 	require.NoError(t, err)
@@ -66,12 +66,13 @@ func TestRule33CacheAnswersAndSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, a.Cause, resilience.ErrOpen)
 	assert.Equal(t, []any{"1.08", fallback.Cache, true}, []any{a.Value, a.Source, a.Stale})
-	_, err = r.ask("USD", "", nil)
+	a, err = r.ask("USD", "", nil)
 	require.ErrorIs(t, err, resilience.ErrOpen, "with neither, the caller gets the error")
+	assert.Zero(t, a, "and an answer without a source")
 	r.clock.Advance(time.Minute)
 	a, err = r.ask("EUR", "1.09", nil)
 	require.NoError(t, err)
-	assert.Equal(t, fallback.Answer[string]{Value: "1.09"}, a)
+	assert.Equal(t, fallback.Answer[string]{Value: "1.09", Source: fallback.Live}, a)
 	assert.Equal(t, fallback.Counts{Cache: 2, None: 1}, r.s.Counts())
 }
 
@@ -105,7 +106,7 @@ func TestRule33OtherOutcomesKeepTheirError(t *testing.T) {
 			func(context.Context) (string, error) { return "partial", errDown },
 		)
 		assert.Same(t, errDown, err, "%v", outcome)
-		assert.Equal(t, "partial", a.Value)
+		assert.Equal(t, fallback.Answer[string]{Value: "partial"}, a)
 	}
 	r := newRig(t, fallback.Config[string]{}, resilience.Config{})
 	_, _ = r.ask("EUR", "1.08", nil)
@@ -207,6 +208,140 @@ func TestRule33EachUseIsLogged(t *testing.T) {
 	assert.NotContains(t, log.String(), "tenant-7")
 }
 
+// Rule 33: no secret of a failure gets into the log; the caller has the error
+// as it is.
+func TestRule33LogMasksTheCause(t *testing.T) {
+	var log bytes.Buffer
+	r := newRig(t, fallback.Config[string]{Logger: slog.New(slog.NewTextHandler(&log, nil))}, resilience.Config{})
+	_, _ = r.ask("EUR", "1.08", nil)
+	failed := errors.New("dial https://bob:hunter2@rates.example.com:\nrefused")
+	a, err := r.ask("EUR", "", failed)
+	require.NoError(t, err)
+	assert.Same(t, failed, a.Cause)
+	assert.Contains(t, log.String(), `cause="dial https://***@rates.example.com: refused"`)
+}
+
+// started is a call that has begun and ends when it is told to.
+type started struct {
+	answer chan string
+	ended  chan struct{}
+}
+
+func (r *rig) start(key string) started {
+	c := started{make(chan string), make(chan struct{})}
+	begun := make(chan struct{})
+	go func() {
+		defer close(c.ended)
+		a, err := r.s.Call(r.t.Context(), r.b, key, func(context.Context) (string, error) {
+			close(begun)
+			return <-c.answer, nil
+		})
+		assert.NoError(r.t, err)
+		assert.Equal(r.t, fallback.Live, a.Source, "each caller gets its own answer")
+	}()
+	<-begun
+	return c
+}
+
+func (c started) end(answer string) {
+	c.answer <- answer
+	<-c.ended
+}
+
+// Rule 33: the answer of the later call stays, whichever arrives first.
+func TestRule33OlderAnswerNeverReplacesANewerOne(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		before    func(r *rig) // between the two answers
+		want      string
+		inOrder   bool
+		otherwise error
+	}{
+		{name: "in order", inOrder: true, want: "new"},
+		{name: "in reverse", want: "new"},
+		{name: "expired unseen", before: func(r *rig) { r.clock.Advance(time.Minute + 1) }, otherwise: errDown},
+		{name: "expired and dropped", before: func(r *rig) {
+			r.clock.Advance(time.Minute + 1)
+			_, _ = r.ask("EUR", "", errDown)
+		}, otherwise: errDown},
+		{name: "evicted", before: func(r *rig) { _, _ = r.ask("USD", "other", nil) }, otherwise: errDown},
+		{name: "evicted and asked again", before: func(r *rig) {
+			_, _ = r.ask("USD", "other", nil)
+			_, _ = r.ask("EUR", "newest", nil)
+		}, want: "newest"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t, fallback.Config[string]{MaxKeys: 1, MaxAge: time.Minute}, resilience.Config{})
+			older, newer := r.start("EUR"), r.start("EUR")
+			if row.inOrder {
+				older.end("old")
+				newer.end("new")
+			} else {
+				newer.end("new")
+				if row.before != nil {
+					row.before(r)
+				}
+				older.end("old")
+			}
+			a, err := r.ask("EUR", "", errDown)
+			require.Equal(t, row.otherwise, err)
+			assert.Equal(t, row.want, a.Value)
+		})
+	}
+}
+
+// Rule 33: an older answer that is not kept leaves other keys and later calls
+// alone.
+func TestRule33OrderIsByKey(t *testing.T) {
+	r := newRig(t, fallback.Config[string]{MaxKeys: 1}, resilience.Config{})
+	slow := r.start("EUR")
+	_, _ = r.ask("USD", "1", nil)
+	_, _ = r.ask("CHF", "2", nil)
+	slow.end("1.08")
+	a, err := r.ask("EUR", "", errDown)
+	require.NoError(t, err, "no newer answer for its key")
+	assert.Equal(t, "1.08", a.Value)
+	_, _ = r.ask("EUR", "1.09", nil)
+	a, err = r.ask("EUR", "", errDown)
+	require.NoError(t, err)
+	assert.Equal(t, "1.09", a.Value)
+}
+
+// Rule 33: a call that failed or panicked after a later answer changes nothing.
+func TestRule33CallsWithoutAnAnswerKeepNoPlace(t *testing.T) {
+	r := newRig(t, fallback.Config[string]{}, resilience.Config{})
+	assert.Panics(t, func() {
+		_, _ = r.s.Call(t.Context(), r.b, "EUR", func(context.Context) (string, error) {
+			_, _ = r.ask("EUR", "inner", nil)
+			panic("bug")
+		})
+	})
+	for _, want := range []string{"inner", "next"} {
+		a, err := r.ask("EUR", "", errDown)
+		require.NoError(t, err)
+		assert.Equal(t, want, a.Value)
+		_, _ = r.ask("EUR", "next", nil)
+	}
+}
+
+// Rule 33: with many calls at once, a key never goes back.
+func TestRule33ConcurrentAnswersKeepTheirOrder(t *testing.T) {
+	r := newRig(t, fallback.Config[string]{}, resilience.Config{})
+	var calls []started
+	for range 50 {
+		calls = append(calls, r.start("EUR"))
+	}
+	var group sync.WaitGroup
+	for i, c := range calls {
+		group.Go(func() { c.end(strconv.Itoa(i)) })
+		group.Go(func() { _, _ = r.ask(strconv.Itoa(i), "other", nil) })
+	}
+	group.Wait()
+	a, err := r.ask("EUR", "", errDown)
+	require.NoError(t, err)
+	assert.Equal(t, "49", a.Value)
+}
+
 func TestDefaultsAndBadConfig(t *testing.T) {
 	_, err := fallback.New(fallback.Config[int]{MaxKeys: -1})
 	require.EqualError(t, err, "fallback: MaxKeys -1 and MaxAge 0s must not be negative")
@@ -223,8 +358,8 @@ func TestDefaultsAndBadConfig(t *testing.T) {
 		assert.Equal(t, 1, a.Value)
 	}
 	assert.Contains(t, log.String(), "source=cache")
-	assert.Equal(t, "[live cache default Source(9)]",
-		fmt.Sprint([]fallback.Source{fallback.Live, fallback.Cache, fallback.Default, 9}))
+	assert.Equal(t, "[none live cache default Source(9)]",
+		fmt.Sprint([]fallback.Source{0, fallback.Live, fallback.Cache, fallback.Default, 9}))
 }
 
 // Rule 33, end to end: 500s → open → stale answers → recovery → live.
