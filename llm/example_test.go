@@ -92,7 +92,7 @@ func ExampleGuard() {
 	// Output:
 	// error, status code: 500, status: 500 Internal Server Error, message: scripted 500
 	// error, status code: 500, status: 500 Internal Server Error, message: scripted 500
-	// circuit breaker open for "llm-small", failing fast; next probe in 1m0s
+	// circuit breaker open for "llm-small", failing fast; next probe in 1m0s; last failure: error, status code: 500, status: 500 Internal Server Error, message: scripted 500
 }
 
 func ExampleFallback_CreateChatCompletion() {

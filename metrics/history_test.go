@@ -131,7 +131,7 @@ func TestKeyedBreakersComeAndGo(t *testing.T) {
 	require.NoError(t, err)
 	c := metrics.NewCollector(reg)
 	for _, key := range []string{"a", "b", "c", "d"} {
-		succeed(t, family(key))
+		succeed(t, family.Get(key))
 		assert.LessOrEqual(t, promtest.CollectAndCount(c, "circuit_breaker_state"), 2)
 	}
 	assert.InDelta(t, 1, values(t, c, "partner/d")["calls_total success"], 0)

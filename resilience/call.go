@@ -72,56 +72,91 @@ func (b *Breaker) Do(ctx context.Context, fn func(context.Context) error) error 
 // Done, Settle or Panicked. The permit of a probe that is not ended counts as a
 // failure when its lease runs out.
 func (b *Breaker) Allow(ctx context.Context) (*Permit, error) {
-	p := &Permit{}
-	if err := b.enter(ctx, &p.call); err != nil {
+	if w := b.word.Load(); w&(stateMask|rampBit) == 0 && !b.extras && b.member == nil && ctx.Err() == nil &&
+		(w&veteranBit == 0 || taskOf(ctx) == nil) {
+		return &Permit{b: b, ctx: ctx, gen: wordGen(w)}, nil
+	}
+	return b.allow(ctx)
+}
+
+// allow is Allow for every breaker.
+func (b *Breaker) allow(ctx context.Context) (*Permit, error) {
+	var c call
+	if err := b.enter(ctx, &c); err != nil {
 		return nil, err
 	}
-	if p.call.tracked {
-		watch := runtime.AddCleanup(p, func(b *Breaker) { b.totals.add(statEnded) }, b)
-		p.watch = &watch
+	if c.common() {
+		return &Permit{b: c.b, ctx: ctx, gen: c.ticket.gen}, nil
+	}
+	p := &Permit{b: c.b, ctx: c.ctx, special: &special{call: c}}
+	if c.b.member != nil {
+		p.special.watch = runtime.AddCleanup(p, (*Breaker).unpin, c.b)
 	}
 	return p, nil
 }
 
 // Permit is one admitted call. It is safe for concurrent use.
 type Permit struct {
-	call  call
-	ended atomic.Bool
-	watch *runtime.Cleanup // ends the count of a tracked call whose permit is dropped
+	b       *Breaker
+	ctx     context.Context
+	gen     uint64
+	special *special
+	ended   atomic.Bool
 }
 
-// first reports whether this is the end that counts.
-func (p *Permit) first() bool {
+// special is the permit of a call that is more than a generation.
+type special struct {
+	call  call
+	watch runtime.Cleanup // for a breaker of a family: the permit may be dropped
+}
+
+// common reports whether the call is of a closed breaker, with its caller's own
+// context and nothing to give back.
+func (c *call) common() bool {
+	return c.ticket.probe == 0 && c.cancel == nil && c.started == 0 && !c.shadow && c.b.member == nil
+}
+
+// take fills in the call if this is the end that counts.
+func (p *Permit) take(c *call) (first bool) {
 	if !p.ended.CompareAndSwap(false, true) {
 		return false
 	}
-	if p.watch != nil {
-		p.watch.Stop()
+	if p.special != nil {
+		p.special.watch.Stop()
+		*c = p.special.call
+	} else {
+		c.b, c.caller, c.ctx, c.ticket.gen = p.b, p.ctx, p.ctx, p.gen
 	}
 	return true
 }
 
 // Context is the context to call the upstream with.
-func (p *Permit) Context() context.Context { return p.call.ctx }
+func (p *Permit) Context() context.Context { return p.ctx }
 
 // Renew reports that data still flows: the lease of a probe starts again. For
 // other calls it does nothing.
 func (p *Permit) Renew() {
-	if p.call.ticket.probe == 0 || p.ended.Load() {
+	if p.special == nil || p.special.call.ticket.probe == 0 || p.ended.Load() {
 		return
 	}
-	b, now := p.call.b, p.call.b.now()
-	b.apply(func(c *core) { c.renew(p.call.ticket, now) })
+	now := p.b.now()
+	p.b.apply(func(c *core) { c.renew(p.special.call.ticket, now) })
 }
 
 // Done ends the call with its error, read by Config.Classify; nil is a
 // success. The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Done(err error) {
-	if !p.first() {
+	if err == nil && p.special == nil && p.b.plain { // the most common end, without what it has no use for
+		if p.ended.CompareAndSwap(false, true) {
+			p.b.totals.add(p.b.clearStreak(p.gen))
+		}
 		return
 	}
-	defer p.call.finish()
-	p.call.end(err, nil)
+	var c call
+	if p.take(&c) {
+		defer c.finish()
+		c.end(err, nil)
+	}
 }
 
 // errSettled is the error of a call that Settle ended without one.
@@ -131,11 +166,11 @@ var errSettled = errors.New("the call was settled without an error to show")
 // the outcome. cause, if given, is what a refusal shows as the last failure.
 // The first Done, Settle or Panicked counts, later ones do nothing.
 func (p *Permit) Settle(v Verdict, cause ...error) {
-	if !p.first() {
-		return
+	var c call
+	if p.take(&c) {
+		defer c.finish()
+		c.settle(v, cmp.Or(cmp.Or(cause...), errSettled))
 	}
-	defer p.call.finish()
-	p.call.settle(v, cmp.Or(cmp.Or(cause...), errSettled))
 }
 
 // Panicked ends a call that a panic or runtime.Goexit cut short: it is counted
@@ -143,8 +178,9 @@ func (p *Permit) Settle(v Verdict, cause ...error) {
 // in a deferred function, which lets the panic continue. The first Done, Settle
 // or Panicked counts, later ones do nothing.
 func (p *Permit) Panicked() {
-	if p.first() {
-		p.call.finish()
+	var c call
+	if p.take(&c) {
+		c.finish()
 	}
 }
 
@@ -157,7 +193,7 @@ type call struct {
 	ticket      ticket
 	started     int64
 	nested      bool // part of a live probe
-	tracked     bool // counted among the calls in flight
+	shadow      bool // let through in place of a refusal
 	done        bool
 	late        bool // its state ended before it did
 }
@@ -171,9 +207,7 @@ func (c *call) finish() {
 	if !c.done {
 		c.record(result{verdict: Verdict{Outcome: Ignored}}, statPanics)
 	}
-	if c.tracked {
-		c.b.totals.add(statEnded)
-	}
+	c.b.unpin()
 }
 
 // end classifies err, records the outcome and returns the verdict that counted.
@@ -185,12 +219,17 @@ func (c *call) end(err error, classify func(context.Context, error) Verdict) Ver
 	if classify == nil {
 		classify = c.b.cfg.Classify
 	}
-	v := classify(c.caller, err)
-	if v.Outcome == Ignored && c.ranOut() {
-		v.Outcome = Failure
+	v := classify(c.caller, err).final()
+	if v.Outcome == Failure && left(c.caller) {
+		v = Verdict{Outcome: Ignored}
 	}
 	return c.settle(v, err)
 }
+
+// left reports whether the caller has gone. What its call ended with then, in
+// whatever words, says nothing about the upstream. A deadline is another
+// matter: a call that hangs is an outage.
+func left(caller context.Context) bool { return caller.Err() == context.Canceled }
 
 // ranOut reports whether CallTimeout ended the call while its caller waited.
 func (c *call) ranOut() bool {
@@ -199,7 +238,12 @@ func (c *call) ranOut() bool {
 
 func (c *call) settle(v Verdict, err error) Verdict {
 	v = v.final()
-	if v.Outcome == Success {
+	switch {
+	case v.Failed() && isRefusal(err): // another breaker's word, not the upstream's
+		v = Verdict{Outcome: Ignored}
+	case v.Outcome == Ignored && c.ranOut() && !isRefusal(err):
+		v.Outcome = Failure
+	case v.Outcome == Success:
 		c.succeed()
 		return v
 	}
@@ -210,7 +254,7 @@ func (c *call) settle(v Verdict, err error) Verdict {
 // succeed takes no lock and reads no clock if the breaker is closed and has no
 // window.
 func (c *call) succeed() {
-	if !c.b.plain || c.ticket.probe != 0 {
+	if !c.b.plain || c.ticket.probe != 0 || c.shadow {
 		c.record(result{}, statSuccess)
 		return
 	}
@@ -236,33 +280,34 @@ func (c *call) record(r result, s stat) {
 	c.done = true
 	b, now := c.b, c.b.now()
 	r.slow = b.slow > 0 && now-c.started >= b.slow
-	if s == statSuccess && !r.slow && c.ticket.probe == 0 && b.quick(c.ticket.gen, now) {
-		b.totals.add(s)
+	if s == statSuccess && !r.slow && c.ticket.probe == 0 && !c.shadow && b.leave(c.ticket.gen, now) {
 		return
 	}
-	inTime := true
+	how := inTime
 	moved := b.step(func(core *core) {
-		if c.nested { // the probe it is part of decides
+		switch {
+		case c.shadow: // it moves nothing, as if it had been refused
 			core.tick(now)
 			core.throttle(r, now)
-			inTime = core.lease(c.ticket) >= 0
-			return
+		case c.nested: // the probe that it is part of decides
+			core.tick(now)
+			core.throttle(r, now)
+			if core.lease(c.ticket) < 0 {
+				how = late
+			}
+		default:
+			how = core.settle(c.ticket, r, now)
 		}
-		inTime = core.settle(c.ticket, r, now)
 	})
-	if c.late = !inTime; c.late {
-		s = statStale
+	c.late = how != inTime
+	switch how {
+	case inTime:
+		b.totals.add(s)
+	case late:
+		b.totals.add(statStale)
+	case counted: // as a failure, when its lease ran out
 	}
-	b.totals.add(s)
 	if moved {
 		b.deliver()
 	}
-}
-
-// quick is record for the most common result under a window.
-func (b *Breaker) quick(gen uint64, now int64) bool {
-	b.mu.Lock()
-	ok := b.core.quick(gen, now)
-	b.mu.Unlock()
-	return ok
 }

@@ -37,11 +37,13 @@ func TestCheckSaysWhatACallIsRefusedWith(t *testing.T) {
 	assert.Equal(t, "consecutive failures", due.Reason())
 	assert.Equal(t, r.start, due.OpenedAt())
 	assert.Same(t, errDown, due.LastFailure())
-	require.EqualError(t, due, `circuit breaker half-open for "milvus", failing fast; next probe due`)
+	require.EqualError(t, due,
+		`circuit breaker half-open for "milvus", failing fast; next probe due; last failure: upstream is down`)
 
 	probe := r.allow()
 	require.EqualError(t, r.checked(ctx),
-		`circuit breaker half-open for "milvus", failing fast; waiting for the probe in flight`)
+		`circuit breaker half-open for "milvus", failing fast; waiting for the probe in flight`+
+			`; last failure: upstream is down`)
 	require.NoError(t, r.checked(probe.Context()), "part of the probe")
 	probe.Done(nil)
 	require.NoError(t, r.checked(ctx))

@@ -160,7 +160,8 @@ func TestTotalsAreExactUnderConcurrency(t *testing.T) {
 			b := testutil.NewBreaker(t, "milvus", cfg)
 			var last atomic.Uint64
 			b.Observe(func(e resilience.Transition) {
-				assert.True(t, last.CompareAndSwap(e.Generation-1, e.Generation), "events in order, one at a time")
+				before := e.Generation - 1 - e.Dropped
+				assert.True(t, last.CompareAndSwap(before, e.Generation), "events in order, one at a time")
 			})
 			var asked, ran atomic.Uint64
 			var group sync.WaitGroup
@@ -183,7 +184,8 @@ func TestTotalsAreExactUnderConcurrency(t *testing.T) {
 			assert.Equal(t, ran.Load(), s.Calls+s.Stale)
 			assert.Equal(t, asked.Load(), s.Calls+s.Stale+s.Rejected)
 			assert.Equal(t, s.Successes+s.Failures, s.Calls)
-			assert.Equal(t, s.Generation, last.Load())
+			require.Eventually(t, func() bool { return last.Load() == s.Generation }, time.Minute, time.Millisecond,
+				"what a goroutine of its own delivers comes last")
 			assert.Positive(t, s.Opened)
 		})
 	}

@@ -35,6 +35,9 @@ const (
 	maxWindow  = 1 << 20
 	maxBuckets = 1 << 12
 	maxProbes  = 1 << 10
+	maxKeys    = 1 << 20
+	maxMemory  = 256 << 20 // bytes, of the windows of a family
+	minProbe   = time.Millisecond
 	maxWait    = 10 * 365 * 24 * time.Hour
 	maxName    = 128
 )
@@ -44,13 +47,23 @@ const (
 // one good probe closes it.
 type Config struct {
 	// FailMax is how many consecutive failures open the breaker. Default 5, at
-	// most 65535. A window in Trip replaces it.
+	// most 65535. It cannot be set with a window in Trip, which takes its
+	// place.
 	FailMax int
 	// ResetTimeout is how long the breaker stays open before a probe. Default
 	// 60 s.
 	ResetTimeout time.Duration
+	// MaxResetTimeout, when set, lets the wait grow: each failed probe in a row
+	// doubles it, up to this, less a random part of up to half. It is never
+	// shorter than ResetTimeout. Default: every wait is ResetTimeout.
+	MaxResetTimeout time.Duration
+	// Ramp, when set, is how long after a good probe has closed the breaker the
+	// share of calls that are admitted grows, in a straight line from 10 % to
+	// all. The others get an *OpenError whose State is Closed. Default: all
+	// calls are admitted at once.
+	Ramp time.Duration
 	// ProbeTimeout is how long a probe may stay silent before its slot is taken
-	// back and it counts as a failure. Default ResetTimeout.
+	// back and it counts as a failure. Default ResetTimeout, at least 1 ms.
 	ProbeTimeout time.Duration
 	// CallTimeout bounds the context of every call. Default none.
 	CallTimeout time.Duration
@@ -73,13 +86,19 @@ type Config struct {
 	OpenOnThrottle bool
 	// StopOnDenied makes a denied call stop the breaker until Reset.
 	StopOnDenied bool
+	// Shadow makes the breaker refuse nothing, to try a policy on real traffic:
+	// it counts and tells what it would have done (Snapshot.Shadowed). Calls
+	// that it would have refused are counted by outcome and move no state.
+	Shadow bool
 	// Probe, when set, is the designated probe. Once the wait is over it runs
 	// before any real call, in the goroutine of the first caller and bounded by
 	// ProbeTimeout; real calls are admitted when it has closed the breaker. It
 	// must honour its context.
 	Probe func(ctx context.Context) error
 	// Clock is the time source, safe for concurrent use. Default: the system's
-	// monotonic clock.
+	// clocks, the monotonic one for deadlines and the wall clock for dates. A
+	// Clock that also has the method Monotonic() time.Duration tells them apart
+	// likewise; without it, a Clock that steps moves the deadlines.
 	Clock interface{ Now() time.Time }
 	// Logger receives transitions and first refusals at warning. Default:
 	// slog.Default() at the time of the event. slog.New(slog.DiscardHandler)
@@ -87,15 +106,22 @@ type Config struct {
 	Logger *slog.Logger
 	// OnTransition is the first observer; Breaker.Observe adds more.
 	OnTransition func(Transition)
-	// MaxKeys bounds the breakers of one Registry.Keyed. Default 1024. A single
-	// breaker ignores it.
+	// MaxKeys bounds the breakers of one Registry.Keyed. Default 1024. It
+	// cannot be set for a single breaker.
 	MaxKeys int
+	// Durations makes package metrics keep the durations of the calls through
+	// the breakers of one Registry.Keyed, for each key and operation. It has
+	// those of single breakers always, and cannot be set for them.
+	Durations bool
+	// Standalone makes the Config complete: nothing is taken from the
+	// registry's defaults. See Registry.Defaults.
+	Standalone bool
 }
 
 // normal fills in the defaults and reports what is out of bounds.
 func (c Config) normal() (Config, error) {
 	c.ResetTimeout = cmp.Or(c.ResetTimeout, defaultReset)
-	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, c.ResetTimeout)
+	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, max(c.ResetTimeout, minProbe))
 	c.MaxThrottle = cmp.Or(c.MaxThrottle, defaultMaxThrottle)
 	c.MaxProbes = cmp.Or(c.MaxProbes, 1)
 	c.SuccessThreshold = cmp.Or(c.SuccessThreshold, 1)
@@ -111,27 +137,63 @@ func (c Config) normal() (Config, error) {
 	if _, consecutive := rule.(trip.Consecutive); consecutive {
 		c.FailMax = cmp.Or(c.FailMax, defaultFailMax)
 		err = errors.Join(err, within("FailMax", c.FailMax, 1, maxStreak))
-	} else {
-		c.FailMax = 0
+	} else if c.FailMax != 0 {
+		err = errors.Join(err, fmt.Errorf("FailMax is %d and Trip a %T, which takes its place; set one of them",
+			c.FailMax, rule))
 	}
 	return c, errors.Join(err, c.bounds())
+}
+
+// single reports what a single breaker has no use for.
+func (c Config) single() (err error) {
+	if c.MaxKeys != 0 {
+		err = fmt.Errorf("MaxKeys is %d; it is for Registry.Keyed alone", c.MaxKeys)
+	}
+	if c.Durations {
+		err = errors.Join(err, errors.New("Durations is for Registry.Keyed alone; single breakers have them always"))
+	}
+	return err
+}
+
+// bulk bounds the memory of a family whose windows are all in use.
+func (c Config) bulk() error {
+	c, err := c.normal()
+	window := newWindow(c.Trip)
+	if err != nil || window == nil {
+		return nil // an error is reported by what makes the breaker
+	}
+	if all := int64(c.MaxKeys) * window.bytes(); all > maxMemory {
+		return fmt.Errorf("MaxKeys %d times a window of %d bytes is %d MiB; it must be at most %d MiB",
+			c.MaxKeys, window.bytes(), all>>20, int64(maxMemory)>>20)
+	}
+	return nil
 }
 
 func (c Config) bounds() error {
 	return errors.Join(
 		within("ResetTimeout", c.ResetTimeout, 1, maxWait),
-		within("ProbeTimeout", c.ProbeTimeout, 1, maxWait),
+		within("MaxResetTimeout", cmp.Or(c.MaxResetTimeout, c.ResetTimeout), c.ResetTimeout, maxWait),
+		within("Ramp", c.Ramp, 0, maxWait),
+		within("ProbeTimeout", c.ProbeTimeout, minProbe, maxWait),
 		within("CallTimeout", c.CallTimeout, 0, maxWait),
 		within("MaxThrottle", c.MaxThrottle, 1, maxWait),
 		within("MaxProbes", c.MaxProbes, 1, maxProbes),
 		within("SuccessThreshold", c.SuccessThreshold, 1, maxStreak),
-		within("MaxKeys", c.MaxKeys, 1, maxWindow))
+		within("MaxKeys", c.MaxKeys, 1, maxKeys))
 }
 
-// under fills the zero fields of c from defaults.
+// under fills the zero fields of c from defaults. A rule of its own leaves out
+// the FailMax of the defaults if it is a window.
 func (c Config) under(d Config) Config {
-	c.FailMax = cmp.Or(c.FailMax, d.FailMax)
+	if c.Standalone {
+		return c
+	}
+	if _, consecutive := c.Trip.(trip.Consecutive); consecutive || c.Trip == nil {
+		c.FailMax = cmp.Or(c.FailMax, d.FailMax)
+	}
 	c.ResetTimeout = cmp.Or(c.ResetTimeout, d.ResetTimeout)
+	c.MaxResetTimeout = cmp.Or(c.MaxResetTimeout, d.MaxResetTimeout)
+	c.Ramp = cmp.Or(c.Ramp, d.Ramp)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, d.ProbeTimeout)
 	c.CallTimeout = cmp.Or(c.CallTimeout, d.CallTimeout)
 	c.MaxThrottle = cmp.Or(c.MaxThrottle, d.MaxThrottle)
@@ -140,6 +202,8 @@ func (c Config) under(d Config) Config {
 	c.MaxKeys = cmp.Or(c.MaxKeys, d.MaxKeys)
 	c.OpenOnThrottle = c.OpenOnThrottle || d.OpenOnThrottle
 	c.StopOnDenied = c.StopOnDenied || d.StopOnDenied
+	c.Shadow = c.Shadow || d.Shadow
+	c.Durations = c.Durations || d.Durations
 	c.Logger = cmp.Or(c.Logger, d.Logger)
 	if c.Trip == nil {
 		c.Trip = d.Trip
@@ -174,6 +238,9 @@ func (c Config) version() string {
 		flag(c.OpenOnThrottle), flag(c.StopOnDenied),
 	} {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+	}
+	if c.MaxResetTimeout != 0 || c.Ramp != 0 || c.Shadow { // younger than the hashes of other policies
+		_, _ = fmt.Fprint(h, int64(c.MaxResetTimeout), int64(c.Ramp), c.Shadow)
 	}
 	return fmt.Sprintf("%08x", h.Sum32())
 }

@@ -26,11 +26,11 @@ func TestZeroConfigIsTheDefaultPolicy(t *testing.T) {
 
 func TestWindowDefaults(t *testing.T) {
 	assert.Equal(t, trip.CountWindow{Size: 100, MinCalls: 10, FailureRate: 0.5},
-		testutil.NewBreaker(t, "x", resilience.Config{FailMax: 5, Trip: trip.CountWindow{}}).Config().Trip)
+		testutil.NewBreaker(t, "x", resilience.Config{Trip: trip.CountWindow{}}).Config().Trip)
 	assert.Equal(t, trip.CountWindow{Size: 4, MinCalls: 4, FailureRate: 0.5},
 		testutil.NewBreaker(t, "x", resilience.Config{Trip: trip.CountWindow{Size: 4}}).Config().Trip)
 	slow := trip.TimeWindow{Slow: trip.SlowCall{Threshold: time.Second}}
-	b := testutil.NewBreaker(t, "x", resilience.Config{FailMax: 5, Trip: slow})
+	b := testutil.NewBreaker(t, "x", resilience.Config{Trip: slow})
 	assert.Equal(t, trip.TimeWindow{
 		Period: time.Minute, Buckets: 10, MinCalls: 10, FailureRate: 0.5,
 		Slow: trip.SlowCall{Threshold: time.Second, Rate: 0.5},
@@ -70,6 +70,17 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		},
 		{"x", resilience.Config{Trip: trip.TimeWindow{Buckets: 5000}}, "TimeWindow.Buckets"},
 		{"x", resilience.Config{Trip: trip.TimeWindow{MinCalls: -1}}, "TimeWindow.MinCalls"},
+		{"x", resilience.Config{ProbeTimeout: 1}, "ProbeTimeout is 1ns; it must be between 1ms"},
+		{"x", resilience.Config{MaxResetTimeout: 59 * time.Second}, "MaxResetTimeout is 59s; it must be between 1m0s"},
+		{"x", resilience.Config{Ramp: -1}, "Ramp is -1ns; it must be between 0s"},
+		{
+			"x",
+			resilience.Config{FailMax: 3, Trip: trip.TimeWindow{}},
+			"FailMax is 3 and Trip a trip.TimeWindow, which takes its place; set one of them",
+		},
+		{"x", resilience.Config{FailMax: -7, Trip: trip.CountWindow{}}, "FailMax is -7 and Trip a trip.CountWindow"},
+		{"x", resilience.Config{MaxKeys: 3}, "MaxKeys is 3; it is for Registry.Keyed alone"},
+		{"x", resilience.Config{Durations: true}, "Durations is for Registry.Keyed alone"},
 		{"x", resilience.Config{Trip: &trip.CountWindow{}}, "Trip is a *trip.CountWindow; give the value"},
 		{"x", resilience.Config{Trip: (*trip.Consecutive)(nil)}, "Trip is a *trip.Consecutive"},
 		{"", resilience.Config{}, `name "" must be 1 to 128 bytes`},
@@ -83,6 +94,39 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		empty := resilience.NewRegistry(resilience.Config{})
 		assert.Panics(t, func() { empty.MustRegister(row.name, row.cfg) }, "row %+v", row)
 	}
+}
+
+// An option of the defaults could not be switched off, and one that cannot work
+// with them was dropped without a word.
+func TestFaultInheritedOptions(t *testing.T) {
+	probe := func(context.Context) error { return nil }
+	reg := resilience.NewRegistry(resilience.Config{
+		Logger: quiet, FailMax: 3, CallTimeout: time.Second, StopOnDenied: true, OpenOnThrottle: true, Shadow: true,
+		Ramp: time.Minute, MaxResetTimeout: time.Hour, Probe: probe, MaxKeys: 3, Durations: true,
+	})
+	b := reg.MustRegister("all", resilience.Config{})
+	assert.Equal(t, []any{3, time.Second, true, time.Minute},
+		[]any{b.Config().FailMax, b.Config().CallTimeout, b.Config().Shadow, b.Config().Ramp})
+	some := reg.Defaults()
+	some.StopOnDenied, some.Probe, some.MaxKeys, some.Durations, some.Standalone = false, nil, 0, false, true
+	b = reg.MustRegister("some", some)
+	assert.False(t, b.Config().StopOnDenied)
+	assert.Nil(t, b.Config().Probe)
+	assert.Equal(t, time.Second, b.Config().CallTimeout)
+	b = reg.MustRegister("none", resilience.Config{Standalone: true})
+	assert.Equal(t, []any{5, time.Duration(0), false, time.Duration(0)},
+		[]any{b.Config().FailMax, b.Config().CallTimeout, b.Config().Shadow, b.Config().Ramp})
+
+	b = reg.MustRegister("a window of its own", resilience.Config{Trip: trip.CountWindow{}})
+	assert.Zero(t, b.Config().FailMax)
+	windows := resilience.NewRegistry(resilience.Config{Logger: quiet, Trip: trip.TimeWindow{}})
+	_, err := windows.Register("x", resilience.Config{FailMax: 3})
+	require.ErrorContains(t, err, "FailMax is 3 and Trip a trip.TimeWindow")
+	b = windows.MustRegister("x", resilience.Config{FailMax: 3, Trip: trip.Consecutive{}})
+	assert.Equal(t, 3, b.Config().FailMax)
+	both := resilience.NewRegistry(resilience.Config{FailMax: 3, Trip: trip.TimeWindow{}})
+	_, err = both.Register("x", resilience.Config{})
+	require.Error(t, err, "defaults that cannot work together")
 }
 
 // FuzzConfig: a configuration is refused, or makes a breaker that opens under

@@ -3,6 +3,7 @@ package resilience
 import (
 	"errors"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -16,6 +17,7 @@ import (
 //	    +---------------------------------- | half-open | ------+ Trip
 //	                                        +-----------+
 //	ForceOpen and a denied credential hold open, ForceClose closed, until Reset.
+//	For a while after a good probe, Ramp lets a growing share of calls through.
 //
 // The core is the breaker without its concurrency: plain values, no lock, no
 // clock, no callback. Each method is a function of (core, event, now) that
@@ -38,6 +40,7 @@ const (
 	reasonElapsed     = "reset timeout elapsed"
 	reasonProbeOK     = "probe succeeded"
 	reasonProbeBad    = "probe failed"
+	reasonProbeSlow   = "probe too slow"
 	reasonLease       = "probe lease ran out"
 	reasonThrottled   = "throttled"
 	reasonDenied      = "denied"
@@ -54,10 +57,16 @@ const (
 	heldDenied
 )
 
+var holdNames = [...]string{"", "forced_open", "forced_closed", "denied"}
+
+func (h hold) String() string { return holdNames[h] }
+
 // policy is what the core needs of a Config.
 type policy struct {
 	failMax                          int // 0 where a window rules
 	reset, probeTimeout, maxThrottle int64
+	maxReset                         int64 // 0 if the wait does not grow
+	ramp                             int64 // 0 without a ramp
 	maxProbes, goodProbes            int
 	openOnThrottle, stopOnDenied     bool
 }
@@ -81,16 +90,33 @@ type result struct {
 	err     error
 }
 
-// change is a transition that the shell has yet to date and deliver.
+// count says how the totals take a result.
+type count uint8
+
+const (
+	inTime  count = iota
+	late          // its state ended before it did
+	counted       // it is the answer of a probe whose silence has been counted
+)
+
+// why is what made a transition.
+type why struct {
+	reason string
+	cause  error  // nil for time and operators
+	probe  uint64 // 0 for none
+}
+
+// change is a transition that the shell has yet to date and deliver. Its two
+// states are equal where only a hold began or ended.
 type change struct {
+	why
 	from, to     State
+	held         hold
 	at           int64
 	gen          uint64
-	reason       string
 	eligible     int
 	failures     int
 	until        int64
-	probe        uint64
 	since        int64
 	sinceEpisode int64
 }
@@ -112,10 +138,21 @@ type core struct {
 	until    int64 // end of open
 	pause    int64 // no probe before: what throttling upstreams asked for
 	reason   string
+	cause    error // with reason
+
+	holdReason string
+	holdSince  int64
 
 	good      int
 	leases    []lease // replaced, never written in place
 	lastProbe uint64
+	silent    []uint64 // probes that were counted when their leases ran out; likewise
+
+	failed     int    // failed probes since the breaker last left closed
+	random     uint64 // state of the generator of jitter
+	rampFrom   int64  // when a ramp began
+	rampUntil  int64  // 0 without one
+	rampCredit int64  // in parts per million of a call
 
 	opened, probes, lost uint64 // lost: leases that ran out
 	lastFailure          error
@@ -153,14 +190,19 @@ func (c *core) expire() {
 	}
 	c.lost++
 	c.lastFailure = errLeaseRanOut
-	c.open(first.expiry, first.expiry+c.policy.reset, reasonLease, first.id, counts{calls: c.good + 1, failures: 1})
+	c.silent = append(slices.Clip(c.silent[max(0, len(c.silent)-maxSilent+1):]), first.id)
+	c.reopen(first.expiry, why{reasonLease, errLeaseRanOut, first.id}, counts{calls: c.good + 1, failures: 1})
 }
+
+// maxSilent bounds how many silent probes are remembered until they answer. One
+// that answers after so many others have fallen silent is counted as stale.
+const maxSilent = 1024
 
 // admit grants a ticket or refuses.
 func (c *core) admit(now int64) (ticket, bool) {
 	now = c.tick(now)
 	if c.state == Closed {
-		return ticket{gen: c.gen}, true
+		return ticket{gen: c.gen}, c.rampAdmits(now)
 	}
 	if !c.probeDue(now) {
 		return ticket{}, false
@@ -204,30 +246,40 @@ func (c *core) lease(t ticket) int {
 	return slices.IndexFunc(c.leases, func(l lease) bool { return l.id == t.probe })
 }
 
-// settle takes the result of an admitted call and reports whether it came in
-// time to count. A late one leaves only the pause that it asked for.
-func (c *core) settle(t ticket, r result, at int64) bool {
+// settle takes the result of an admitted call and says how it counts. A late
+// one leaves only the pause that it asked for.
+func (c *core) settle(t ticket, r result, at int64) count {
 	now := c.tick(at)
-	if r.verdict.Outcome == Throttled {
-		c.throttle(r, now)
-	}
+	c.throttle(r, now)
 	switch i := c.lease(t); {
 	case i >= 0:
 		c.leases = slices.Delete(slices.Clone(c.leases), i, i+1)
 		c.settleProbe(t, r, now)
-	case t.gen != c.gen || t.probe != 0:
-		return false
+	case t.probe != 0:
+		return c.answered(t.probe)
+	case t.gen != c.gen:
+		return late
 	case c.held == heldClosed:
 		c.note(r)
 	default:
 		c.settleClosed(r, now, at)
 	}
-	return true
+	return inTime
+}
+
+// answered takes the result of a probe that has lost its lease.
+func (c *core) answered(probe uint64) count {
+	i := slices.Index(c.silent, probe)
+	if i < 0 {
+		return late
+	}
+	c.silent = slices.Delete(slices.Clone(c.silent), i, i+1)
+	return counted
 }
 
 // throttle keeps the later of the waits that are known.
 func (c *core) throttle(r result, now int64) {
-	if r.verdict.RetryAfter <= 0 {
+	if r.verdict.Outcome != Throttled || r.verdict.RetryAfter <= 0 {
 		return
 	}
 	c.pause = max(c.pause, now+min(int64(r.verdict.RetryAfter), c.policy.maxThrottle))
@@ -245,18 +297,22 @@ func (c *core) note(r result) {
 func (c *core) settleProbe(t ticket, r result, now int64) {
 	c.note(r)
 	tally := counts{calls: c.good}
+	failed := tally.plus(counts{calls: 1, failures: 1})
 	switch {
+	case r.verdict.Outcome == Success && r.slow:
+		c.reopen(now, why{reason: reasonProbeSlow, probe: t.probe}, failed)
 	case r.verdict.Outcome == Success:
 		if c.good++; c.good >= c.policy.goodProbes {
 			tally.calls++
-			c.close(now, reasonProbeOK, t.probe, tally)
+			c.close(now, why{reason: reasonProbeOK, probe: t.probe}, tally)
+			c.startRamp(now)
 		}
 	case r.verdict.Outcome == Failure:
-		c.open(now, now+c.policy.reset, reasonProbeBad, t.probe, tally.plus(counts{calls: 1, failures: 1}))
+		c.reopen(now, why{reasonProbeBad, r.err, t.probe}, failed)
 	case r.verdict.Outcome == Throttled:
-		c.open(now, c.throttledUntil(now), reasonThrottled, t.probe, tally)
+		c.open(now, c.throttledUntil(now), why{reasonThrottled, r.err, t.probe}, tally)
 	case r.verdict.Outcome == Denied && c.policy.stopOnDenied:
-		c.stop(now, r.err, t.probe, tally)
+		c.stop(now, why{reasonDenied, r.err, t.probe}, tally)
 	}
 }
 
@@ -266,33 +322,22 @@ func (c *core) settleClosed(r result, now, at int64) {
 	c.note(r)
 	if r.verdict.Failed() {
 		c.streak = min(c.streak+1, maxStreak)
-		c.weigh(counts{calls: 1, failures: 1, slow: int(flag(r.slow))}, now, at)
+		c.weigh(counts{calls: 1, failures: 1, slow: int(flag(r.slow))}, r.err, now, at)
 	}
 	switch {
 	case c.state == Open:
 	case r.verdict.Outcome == Success:
 		c.streak = 0
-		c.weigh(counts{calls: 1, slow: int(flag(r.slow))}, now, at)
+		c.weigh(counts{calls: 1, slow: int(flag(r.slow))}, nil, now, at)
 	case r.verdict.Outcome == Throttled && c.policy.openOnThrottle:
-		c.open(now, c.throttledUntil(now), reasonThrottled, 0, c.tally(now))
+		c.open(now, c.throttledUntil(now), why{reason: reasonThrottled, cause: r.err}, c.tally(now))
 	case r.verdict.Outcome == Denied && c.policy.stopOnDenied:
-		c.stop(now, r.err, 0, c.tally(now))
+		c.stop(now, why{reason: reasonDenied, cause: r.err}, c.tally(now))
 	}
-}
-
-// quick is settle for a success that changes only the window. It reports
-// whether this is one.
-func (c *core) quick(gen uint64, at int64) bool {
-	if c.window == nil || gen != c.gen || c.streak != 0 || c.held != free {
-		return false
-	}
-	c.latest = max(c.latest, at)
-	c.window.record(counts{calls: 1}, at)
-	return true
 }
 
 // weigh records one eligible call and opens where it broke the rule.
-func (c *core) weigh(one counts, now, at int64) {
+func (c *core) weigh(one counts, cause error, now, at int64) {
 	reason := ""
 	if c.window != nil {
 		c.window.record(one, at)
@@ -301,7 +346,7 @@ func (c *core) weigh(one counts, now, at int64) {
 		reason = reasonConsecutive
 	}
 	if reason != "" {
-		c.open(now, now+c.policy.reset, reason, 0, c.tally(at))
+		c.open(now, now+c.policy.reset, why{reason: reason, cause: cause}, c.tally(at))
 	}
 }
 
@@ -320,55 +365,155 @@ func (c *core) throttledUntil(now int64) int64 {
 	return now + c.policy.reset
 }
 
-// The four moves.
+// reopen is open after a failed probe: the wait may have grown.
+func (c *core) reopen(at int64, w why, tally counts) {
+	c.failed++
+	c.open(at, at+c.wait(), w, tally)
+}
 
-func (c *core) open(at, until int64, reason string, probe uint64, tally counts) {
+// wait is the time to the next probe after so many failed ones: exponential
+// backoff with equal jitter, between half of the doubled wait and all of it.
+// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
+func (c *core) wait() int64 {
+	reset, most := c.policy.reset, c.policy.maxReset
+	if most == 0 {
+		return reset
+	}
+	grown := most
+	if c.failed < 63 && reset <= most>>c.failed {
+		grown = reset << c.failed
+	}
+	half := grown / 2
+	return max(reset, half+int64(c.draw()%uint64(grown-half+1)))
+}
+
+// draw is a step of SplitMix64 (Steele, Lea and Flood, 2014). The generator is
+// part of the core, so that a step that is repeated draws the same number.
+func (c *core) draw() uint64 {
+	c.random += 0x9e3779b97f4a7c15
+	z := c.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// The ramp.
+
+// rampStart is the share of calls that a ramp begins with; whole is all of
+// them. Both are in parts per million.
+const (
+	rampStart = 100_000
+	whole     = 1_000_000
+)
+
+func (c *core) startRamp(now int64) {
+	if c.policy.ramp > 0 {
+		c.rampFrom, c.rampUntil = now, now+c.policy.ramp
+		c.rampCredit = whole - rampStart // the first call is admitted
+	}
+}
+
+// rampShare is the share of calls that are admitted: it rises in a straight
+// line from nothing to all of them, and is never below rampStart.
+func (c *core) rampShare(now int64) int64 {
+	if now >= c.rampUntil {
+		return whole
+	}
+	hi, lo := bits.Mul64(uint64(max(0, now-c.rampFrom)), whole)
+	share, _ := bits.Div64(hi, lo, uint64(c.policy.ramp))
+	return max(rampStart, int64(share))
+}
+
+// share is rampShare as of the last step.
+func (c *core) share() float64 {
+	if c.rampUntil == 0 {
+		return 1
+	}
+	return float64(c.rampShare(c.latest)) / whole
+}
+
+// rampAdmits decides about one call. The shares of the calls add up, and each
+// whole sum admits one.
+func (c *core) rampAdmits(now int64) bool {
+	if c.rampUntil == 0 {
+		return true
+	}
+	share := c.rampShare(now)
+	if share == whole {
+		c.rampUntil = 0
+		return true
+	}
+	if c.rampCredit += share; c.rampCredit < whole {
+		return false
+	}
+	c.rampCredit = min(c.rampCredit-whole, whole)
+	return true
+}
+
+// The four moves, and the hold.
+
+func (c *core) open(at, until int64, w why, tally counts) {
 	c.until = max(until, c.pause)
-	c.reason = reason
+	c.reason, c.cause = w.reason, w.cause
 	c.opened++
 	if c.state == Closed {
-		c.episode = at
+		c.episode, c.failed = at, 0
 	}
 	c.openedAt = at
-	c.move(Open, at, reason, probe, tally)
+	c.move(Open, at, w, tally)
 }
 
 func (c *core) halfOpen(at int64) {
-	c.move(HalfOpen, at, reasonElapsed, c.lastProbe+1, counts{})
+	c.move(HalfOpen, at, why{reason: reasonElapsed, probe: c.lastProbe + 1}, counts{})
 }
 
-func (c *core) close(at int64, reason string, probe uint64, tally counts) {
+func (c *core) close(at int64, w why, tally counts) {
 	c.closedAt = at
+	c.empty()
+	c.move(Closed, at, w, tally)
+}
+
+// empty forgets what the closed state counts.
+func (c *core) empty() {
 	c.streak = 0
 	if c.window != nil {
 		c.window.clear()
 	}
-	c.move(Closed, at, reason, probe, tally)
 }
 
 // stop opens for good: the upstream denied the credential.
-func (c *core) stop(at int64, cause error, probe uint64, tally counts) {
-	c.held, c.lastFailure = heldDenied, cause
-	c.open(at, never, reasonDenied, probe, tally)
+func (c *core) stop(at int64, w why, tally counts) {
+	c.lastFailure = w.cause
+	c.seize(heldDenied, at, w)
+	c.open(at, never, w, tally)
 }
 
-func (c *core) move(to State, at int64, reason string, probe uint64, tally counts) {
+func (c *core) seize(h hold, at int64, w why) {
+	c.held, c.holdReason, c.holdSince = h, w.reason, at
+}
+
+func (c *core) move(to State, at int64, w why, tally counts) {
 	c.gen++
+	c.report(to, at, w, tally)
+	c.state, c.since, c.good, c.leases, c.rampUntil = to, at, 0, nil, 0
+}
+
+// report puts a change out.
+func (c *core) report(to State, at int64, w why, tally counts) {
 	ch := change{
-		from: c.state, to: to, at: at, gen: c.gen, reason: reason, eligible: tally.calls, failures: tally.failures,
-		probe: probe, since: c.since, sinceEpisode: c.episode,
+		why: w, from: c.state, to: to, held: c.held, at: at, gen: c.gen,
+		eligible: tally.calls, failures: tally.failures, since: c.since, sinceEpisode: c.episode,
 	}
 	if to == Open {
 		ch.until = c.until
 	}
-	c.state, c.since, c.good, c.leases = to, at, 0, nil
 	c.out = append(c.out, ch)
 }
 
 // The operator's events.
 
 // trip opens as failures would. A breaker that is already open stays as it is.
-func (c *core) trip(reason string, now int64) {
+func (c *core) trip(w why, now int64) {
 	now = c.tick(now)
 	if c.held != free || c.state == Open && now < c.until {
 		return
@@ -376,7 +521,7 @@ func (c *core) trip(reason string, now int64) {
 	if c.state == Open {
 		c.halfOpen(now)
 	}
-	c.open(now, now+c.policy.reset, reason, 0, c.current(now))
+	c.open(now, now+c.policy.reset, w, c.current(now))
 }
 
 // current is what the state has counted that is about to end.
@@ -387,43 +532,51 @@ func (c *core) current(now int64) counts {
 	return counts{calls: c.good}
 }
 
-func (c *core) forceOpen(reason string, now int64) {
+func (c *core) forceOpen(w why, now int64) {
 	now = c.tick(now)
 	if c.held == heldOpen {
 		return
 	}
-	c.held = heldOpen
-	if c.state == Open {
-		c.until, c.reason = never, reason
+	c.seize(heldOpen, now, w)
+	if c.state != Open {
+		c.open(now, never, w, c.current(now))
 		return
 	}
-	c.open(now, never, reason, 0, c.current(now))
+	c.until, c.reason = never, w.reason
+	c.report(Open, now, w, counts{})
 }
 
-func (c *core) forceClose(reason string, now int64) {
+func (c *core) forceClose(w why, now int64) {
 	now = c.tick(now)
 	if c.held == heldClosed {
 		return
 	}
-	c.held = heldClosed
+	c.seize(heldClosed, now, w)
 	if c.state != Closed {
-		c.close(now, reason, 0, c.current(now))
+		c.close(now, w, c.current(now))
+		return
 	}
+	c.report(Closed, now, w, c.tally(now))
+	c.empty()
+	c.rampUntil = 0
 }
 
 // restart is Reset: closed, empty, a new generation, no hold of any kind.
 func (c *core) restart(now int64) {
 	now = c.tick(now)
-	c.held, c.pause, c.until = free, 0, 0
+	held := c.held
+	c.seize(free, 0, why{})
+	c.pause, c.until = 0, 0
 	if c.state != Closed {
-		c.close(now, reasonReset, 0, c.current(now))
+		c.close(now, why{reason: reasonReset}, c.current(now))
 		return
 	}
 	c.gen++
-	c.since, c.streak = now, 0
-	if c.window != nil {
-		c.window.clear()
+	if held != free {
+		c.report(Closed, now, why{reason: reasonReset}, c.tally(now))
 	}
+	c.since, c.rampUntil = now, 0
+	c.empty()
 }
 
 // The word: what a closed call needs to know, in one atomic value.
@@ -433,8 +586,9 @@ const (
 	streakBits = 16
 
 	stateMask  = 1<<stateBits - 1
-	veteranBit = 1 << stateBits // has left closed at least once
-	streakAt   = stateBits + 1
+	veteranBit = 1 << stateBits       // has left closed at least once
+	rampBit    = 1 << (stateBits + 1) // admits a share of calls
+	streakAt   = stateBits + 2
 	streakMask = uint64(maxStreak) << streakAt
 	genAt      = streakAt + streakBits
 )
@@ -443,6 +597,9 @@ func (c *core) word() uint64 {
 	w := uint64(c.state) | uint64(c.streak)<<streakAt | c.gen<<genAt
 	if c.opened > 0 {
 		w |= veteranBit
+	}
+	if c.rampUntil != 0 {
+		w |= rampBit
 	}
 	return w
 }
@@ -463,6 +620,8 @@ func (c *core) reads() State {
 // retry is the earliest instant at which a refused call may fare better.
 func (c *core) retry() int64 {
 	switch {
+	case c.state == Closed:
+		return c.rampUntil
 	case c.state == Open:
 		return c.until
 	case c.probeDue(c.latest):
@@ -472,7 +631,7 @@ func (c *core) retry() int64 {
 	for _, l := range c.leases {
 		at = min(at, l.expiry)
 	}
-	if at == never {
+	if at == never || len(c.leases) < c.policy.maxProbes {
 		return max(c.latest, c.pause)
 	}
 	return max(at, c.pause)

@@ -3,7 +3,11 @@ package resilience
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/penstock-go/penstock/resilience/internal/mask"
 )
 
 // ErrOpen is what errors.Is finds in every *OpenError.
@@ -13,60 +17,89 @@ var ErrOpen = errors.New("circuit breaker open")
 // was not called. It does not unwrap to the upstream's error, so that nothing
 // takes it for an answer of the upstream; LastFailure returns that error.
 //
-// It is immutable and shared: all refusals up to one deadline are one value.
+// All refusals up to one deadline are one shared value, safe for concurrent
+// use. Its dates are those of the wall clock at the time they are asked for.
 type OpenError struct {
-	upstream    string
+	b           *Breaker
 	state       State
 	held        bool
-	reason      string
-	openedAt    time.Time
-	retryAt     time.Time
-	lastFailure error
-	retry       int64        // retryAt on the breaker's own clock
-	now         func() int64 // that clock
-	gen         uint64
 	busy        bool // half-open with every slot taken
+	reason      string
+	openedAt    int64
+	cause       error // of the opening
+	lastFailure error
+	retry       int64
+	until       *atomic.Int64 // takes the place of retry where busy
+
+	mask sync.Once
+	last string // cause, for display
 }
 
 // Upstream is the name of the breaker.
-func (e *OpenError) Upstream() string { return e.upstream }
+func (e *OpenError) Upstream() string { return e.b.name }
 
-// State is Open, or HalfOpen if the probe slots were taken.
+// State is Open; HalfOpen if the probe slots were taken; Closed if the call was
+// turned away while the breaker lets a growing share of calls through
+// (Config.Ramp).
 func (e *OpenError) State() State { return e.state }
 
 // Reason is why the breaker opened.
 func (e *OpenError) Reason() string { return e.reason }
 
 // OpenedAt is when the breaker opened.
-func (e *OpenError) OpenedAt() time.Time { return e.openedAt }
+func (e *OpenError) OpenedAt() time.Time { return e.b.wall(e.openedAt) }
 
 // RetryAt is the earliest time at which a call may be admitted. It is zero
 // after ForceOpen, which only Reset ends. In HalfOpen it is when the running
-// probe must be over.
-func (e *OpenError) RetryAt() time.Time { return e.retryAt }
+// probe must be over, which moves while the probe renews its lease. In Closed
+// it is when every call is admitted again.
+func (e *OpenError) RetryAt() time.Time {
+	if e.held {
+		return time.Time{}
+	}
+	return e.b.wall(e.deadline())
+}
+
+func (e *OpenError) deadline() int64 {
+	if e.busy {
+		return max(e.retry, e.until.Load())
+	}
+	return e.retry
+}
 
 // LastFailure is the upstream's last counted error, or nil.
 func (e *OpenError) LastFailure() error { return e.lastFailure }
 
-// Error names the upstream and the wait that is left now.
+// Error names the upstream, the wait that is left now, and the failure that
+// opened the breaker, shortened and without secrets.
 func (e *OpenError) Error() string {
-	if e.held {
+	switch {
+	case e.held:
 		return fmt.Sprintf("circuit breaker forced open for %q, failing fast; only a reset closes it: %s",
-			e.upstream, e.reason)
+			e.b.name, e.reason)
+	case e.state == Closed:
+		return fmt.Sprintf("circuit breaker ramping up for %q, failing fast; %s", e.b.name, e.outlook())
 	}
-	state := "open"
-	if e.state == HalfOpen {
-		state = "half-open"
+	e.mask.Do(func() { e.last = mask.Text(e.cause) })
+	text := fmt.Sprintf("circuit breaker %s for %q, failing fast; %s",
+		map[State]string{Open: "open", HalfOpen: "half-open"}[e.state], e.b.name, e.outlook())
+	if e.last != "" {
+		text += "; last failure: " + e.last
 	}
-	return fmt.Sprintf("circuit breaker %s for %q, failing fast; %s", state, e.upstream, e.outlook())
+	return text
 }
 
 func (e *OpenError) outlook() string {
 	if e.busy {
 		return "waiting for the probe in flight"
 	}
-	left := time.Duration(e.retry - e.now())
-	if left <= 0 {
+	left := time.Duration(e.deadline() - e.b.now())
+	switch {
+	case e.state == Closed && left > 0:
+		return fmt.Sprintf("all calls admitted in %v", roundUp(left))
+	case e.state == Closed:
+		return "all calls admitted"
+	case left <= 0:
 		return "next probe due"
 	}
 	return fmt.Sprintf("next probe in %v", roundUp(left))
@@ -98,24 +131,25 @@ func roundUp(d time.Duration) time.Duration {
 // denied its credential or its quota (Config.StopOnDenied). It is not an
 // outage: errors.Is(err, ErrOpen) is false, and only Reset lifts it.
 type DeniedError struct {
-	upstream string
-	since    time.Time
-	cause    error
+	b     *Breaker
+	since int64
+	cause error
 }
 
 // Upstream is the name of the breaker.
-func (e *DeniedError) Upstream() string { return e.upstream }
+func (e *DeniedError) Upstream() string { return e.b.name }
 
 // Since is when the upstream denied the call.
-func (e *DeniedError) Since() time.Time { return e.since }
+func (e *DeniedError) Since() time.Time { return e.b.wall(e.since) }
 
 // Cause is the upstream's error. The refusal does not unwrap to it.
 func (e *DeniedError) Cause() error { return e.cause }
 
-// Error names the upstream, its answer and the remedy.
+// Error names the upstream, the remedy, and its answer, shortened and without
+// secrets.
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("%q denied its credential or quota, not calling it again; fix that and reset the breaker: %v",
-		e.upstream, e.cause)
+	return fmt.Sprintf("%q denied its credential or quota, not calling it again; fix that and reset the breaker: %s",
+		e.b.name, mask.Text(e.cause))
 }
 
 // Timeout is false: retriers should not wait it out.
@@ -126,3 +160,18 @@ func (e *DeniedError) Temporary() bool { return false }
 
 // RetryableError is false: it tells the AWS SDK not to retry.
 func (e *DeniedError) RetryableError() bool { return false }
+
+// refusal marks what a breaker refuses with.
+type refusal interface {
+	error
+	refusal()
+}
+
+func (*OpenError) refusal()   {}
+func (*DeniedError) refusal() {}
+
+// isRefusal reports whether err is a refusal, or wraps one.
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[refusal](err)
+	return ok
+}

@@ -40,8 +40,8 @@ func ExampleCall() {
 	// 500 internal server error
 	// 500 internal server error
 	// 500 internal server error
-	// circuit breaker open for "billing", failing fast; next probe in 1m0s
-	// circuit breaker open for "billing", failing fast; next probe in 1m0s
+	// circuit breaker open for "billing", failing fast; next probe in 1m0s; last failure: 500 internal server error
+	// circuit breaker open for "billing", failing fast; next probe in 1m0s; last failure: 500 internal server error
 	// 42 <nil>
 }
 
@@ -127,9 +127,9 @@ func ExampleRegistry_Keyed() {
 		return
 	}
 	ctx := context.Background()
-	_ = partners("acme").Do(ctx, func(context.Context) error { return errors.New("502 bad gateway") })
-	fmt.Println(partners("acme").Name(), partners("acme").State())
-	fmt.Println(partners("globex").Name(), partners("globex").State())
+	_ = partners.Get("acme").Do(ctx, func(context.Context) error { return errors.New("502 bad gateway") })
+	fmt.Println(partners.Get("acme").Name(), partners.Get("acme").State())
+	fmt.Println(partners.Get("globex").Name(), partners.Get("globex").State())
 	// Output:
 	// partner/acme open
 	// partner/globex closed

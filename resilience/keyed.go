@@ -2,40 +2,24 @@ package resilience
 
 import (
 	"container/list"
+	"context"
 	"crypto/sha256"
 	"fmt"
+	"iter"
+	"maps"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode"
+	"weak"
 )
 
-// family is the breakers of one Registry.Keyed.
-type family struct {
-	prefix string
-	cfg    Config
-
-	mu       sync.Mutex
-	byKey    map[string]*list.Element
-	recent   *list.List // of *member, the latest first
-	overflow *Breaker
-	skip     int // keys without room until the whole family is searched again
-}
-
-// searchOldest bounds how many breakers are searched for room at each new key,
-// however large the family is.
-const searchOldest = 64
-
-type member struct {
-	key string
-	b   *Breaker
-}
-
-// Keyed makes a family of breakers with one policy, such as one for each
-// partner, tenant or model: cfg with the registry's defaults. The function that
-// it returns gives the breaker of a key, named PREFIX/KEY and made when it is
-// first asked for. Ask for it at each call and keep it no longer than that. A
-// prefix can be taken once.
+// Keyed is a family of breakers with one policy, such as one for each partner,
+// tenant or model, each named PREFIX/KEY and made when its key is first asked
+// for. Registry.Keyed makes one. It is safe for concurrent use.
 //
 // The key may join what tells upstreams apart (provider, operation,
 // environment, the name of a credential) and must never hold a secret, since
@@ -48,9 +32,39 @@ type member struct {
 // asked for longest ago, preferably one that has counted no failure lately.
 // While there is no such breaker, the keys that find no room share one, named
 // PREFIX/(overflow). A large family is not searched for room at every key.
-func (r *Registry) Keyed(prefix string, cfg Config) (breakerOf func(key string) *Breaker, err error) {
+//
+// A breaker that somebody holds stays the breaker of its key: a call through it
+// takes its place in the family again, so no failure is counted where nobody
+// looks.
+type Keyed struct {
+	registry *Registry
+	prefix   string
+	cfg      Config
+
+	mu       sync.Mutex
+	byKey    map[string]*list.Element
+	recent   *list.List                       // of *Breaker, the latest first
+	gone     map[string]weak.Pointer[Breaker] // forgotten, but perhaps held by somebody
+	overflow *Breaker
+	skip     int // keys without room until the whole family is searched again
+}
+
+// searchOldest bounds how many breakers are searched for room at each new key,
+// however large the family is.
+const searchOldest = 64
+
+// membership is a breaker's place in its family.
+type membership struct {
+	family    *Keyed
+	key       string
+	forgotten atomic.Bool // written under the family's lock
+}
+
+// Keyed makes the family of a prefix: cfg with the registry's defaults. A
+// prefix can be taken once.
+func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 	cfg = cfg.under(r.defaults)
-	overflow, err := New(prefix+"/(overflow)", cfg)
+	overflow, err := newBreaker(prefix+"/(overflow)", cfg, cfg.bulk())
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +76,89 @@ func (r *Registry) Keyed(prefix string, cfg Config) (breakerOf func(key string) 
 	if err := r.crossedLocked(prefix); err != nil {
 		return nil, err
 	}
-	k := &family{
-		prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element),
-		recent: list.New(), overflow: overflow,
+	k := &Keyed{
+		registry: r, prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(),
+		gone: make(map[string]weak.Pointer[Breaker]), overflow: overflow,
 	}
+	overflow.latch = nameKey{r, overflow.name}
 	r.keyed[prefix] = k
-	return k.get, nil
+	return k, nil
 }
+
+// Get returns the breaker of key, to call through or to look at.
+func (k *Keyed) Get(key string) *Breaker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e, ok := k.byKey[key]; ok {
+		k.recent.MoveToFront(e)
+		return e.Value.(*Breaker)
+	}
+	if !k.roomLocked() {
+		return k.overflow
+	}
+	b := k.gone[key].Value()
+	if b == nil {
+		b = k.makeLocked(key)
+	}
+	k.placeLocked(b)
+	return b
+}
+
+// Do is Breaker.Do through the breaker of key.
+func (k *Keyed) Do(ctx context.Context, key string, fn func(context.Context) error) error {
+	return k.Get(key).Do(ctx, fn)
+}
+
+// Allow is Breaker.Allow through the breaker of key.
+func (k *Keyed) Allow(ctx context.Context, key string) (*Permit, error) { return k.Get(key).Allow(ctx) }
+
+// All yields the keys and their breakers as they are when it begins, sorted by
+// key, without the one that keys without room share.
+func (k *Keyed) All() iter.Seq2[string, *Breaker] {
+	return func(yield func(string, *Breaker) bool) {
+		k.mu.Lock()
+		all := make(map[string]*Breaker, len(k.byKey))
+		for key, e := range k.byKey {
+			all[key] = e.Value.(*Breaker)
+		}
+		k.mu.Unlock()
+		for _, key := range slices.Sorted(maps.Keys(all)) {
+			if !yield(key, all[key]) {
+				return
+			}
+		}
+	}
+}
+
+// Delete forgets the breaker of key whatever its state, as for a tenant that is
+// gone, and reports whether there was one. It is reset, so that calls in flight
+// become stale and its holders start from scratch.
+func (k *Keyed) Delete(key string) bool {
+	k.mu.Lock()
+	e, ok := k.byKey[key]
+	if ok {
+		k.removeLocked(e)
+	}
+	k.mu.Unlock()
+	if ok {
+		b := e.Value.(*Breaker)
+		b.apply(func(c *core) { c.restart(b.now()) })
+	}
+	return ok
+}
+
+// Family is the prefix of the family that the breaker belongs to, empty for a
+// breaker of its own.
+func (b *Breaker) Family() string {
+	if b.member == nil {
+		return ""
+	}
+	return b.member.family.prefix
+}
+
+// Forgotten reports whether the breaker's family has given its place away. A
+// call through it takes a place again.
+func (b *Breaker) Forgotten() bool { return b.member != nil && b.member.forgotten.Load() }
 
 // crossedLocked keeps names unique: no name may belong to two families, or to a
 // family and to a breaker of the registry.
@@ -92,25 +182,75 @@ func (r *Registry) crossedLocked(prefix string) error {
 
 func inFamily(name, prefix string) bool { return strings.HasPrefix(name, prefix+"/") }
 
-func (k *family) get(key string) *Breaker {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e, ok := k.byKey[key]; ok {
-		k.recent.MoveToFront(e)
-		return e.Value.(*member).b
-	}
-	if len(k.byKey) >= k.cfg.MaxKeys && !k.evictLocked() {
-		return k.overflow
-	}
-	b := newBreaker(k.name(key), k.cfg)
-	b.track()
-	k.byKey[key] = k.recent.PushFront(&member{key, b})
+func (k *Keyed) makeLocked(key string) *Breaker {
+	b := makeBreaker(k.name(key), k.cfg)
+	b.member = &membership{family: k, key: key}
+	b.latch = nameKey{k.registry, b.name}
+	runtime.AddCleanup(b, k.collected, key)
 	return b
 }
 
+// collected is told that nobody holds a forgotten breaker any longer.
+func (k *Keyed) collected(key string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p, ok := k.gone[key]; ok && p.Value() == nil {
+		delete(k.gone, key)
+	}
+}
+
+func (k *Keyed) placeLocked(b *Breaker) {
+	delete(k.gone, b.member.key)
+	k.byKey[b.member.key] = k.recent.PushFront(b)
+	b.member.forgotten.Store(false)
+}
+
+func (k *Keyed) removeLocked(e *list.Element) {
+	b := k.recent.Remove(e).(*Breaker)
+	delete(k.byKey, b.member.key)
+	k.gone[b.member.key] = weak.Make(b)
+	b.member.forgotten.Store(true)
+}
+
+// pin counts a call as in flight, so that its breaker is not forgotten, and
+// returns the breaker that it goes through.
+func (m *membership) pin(b *Breaker) *Breaker {
+	b.totals.add(statStarted) // before the look, as the family looks after it has forgotten
+	if !m.forgotten.Load() {
+		return b
+	}
+	k := m.family
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case !m.forgotten.Load():
+		return b
+	case k.roomLocked():
+		k.placeLocked(b)
+		return b
+	}
+	b.totals.add(statEnded)
+	return k.overflow
+}
+
+// hold is pin for what an operator does, which exceeds the bound where there is
+// no room.
+func (m *membership) hold(b *Breaker) {
+	b.totals.add(statStarted)
+	k := m.family
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m.forgotten.Load() {
+		_ = k.roomLocked()
+		k.placeLocked(b)
+	}
+}
+
+func (k *Keyed) roomLocked() bool { return len(k.byKey) < k.cfg.MaxKeys || k.evictLocked() }
+
 // evictLocked forgets one idle breaker, preferably one that has nothing to
 // forget.
-func (k *family) evictLocked() bool {
+func (k *Keyed) evictLocked() bool {
 	blank := func(b *Breaker) bool { return b.blank() && b.idle() }
 	if k.forgetLocked(blank, searchOldest) {
 		return true
@@ -126,21 +266,30 @@ func (k *family) evictLocked() bool {
 	return false
 }
 
-func (k *family) forgetLocked(fits func(*Breaker) bool, most int) bool {
+func (k *Keyed) forgetLocked(fits func(*Breaker) bool, most int) bool {
 	for e := k.recent.Back(); e != nil && most > 0; e, most = e.Prev(), most-1 {
-		if m := e.Value.(*member); fits(m.b) {
-			k.recent.Remove(e)
-			delete(k.byKey, m.key)
-			return true
+		b := e.Value.(*Breaker)
+		if !fits(b) {
+			continue
 		}
+		b.member.forgotten.Store(true) // before the second look, as a call looks after it was counted
+		if !fits(b) {
+			b.member.forgotten.Store(false)
+			continue
+		}
+		k.removeLocked(e)
+		return true
 	}
 	return false
 }
 
-// idle reports whether the breaker is closed and not forced to be, with no call
-// in flight.
+// idle reports whether the breaker is closed for all calls and not forced to
+// be, with none in flight.
 func (b *Breaker) idle() bool {
-	if wordState(b.word.Load()) != Closed || b.view().held != free {
+	if wordState(b.word.Load()) != Closed {
+		return false
+	}
+	if c := b.view(); c.state != Closed || c.held != free || c.share() < 1 {
 		return false
 	}
 	ended := b.totals.sum(statEnded) // before started, so that the difference errs on the safe side
@@ -157,7 +306,7 @@ func (b *Breaker) blank() bool {
 }
 
 // name satisfies validName, and differs for different keys.
-func (k *family) name(key string) string {
+func (k *Keyed) name(key string) string {
 	clean := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -175,12 +324,12 @@ func (k *family) name(key string) string {
 // hashed is how a name ends that is more than prefix and key.
 var hashed = regexp.MustCompile(`~[0-9a-f]{16}$`)
 
-func (k *family) all() []*Breaker {
+func (k *Keyed) all() []*Breaker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all := make([]*Breaker, 0, len(k.byKey))
+	all := make([]*Breaker, 0, len(k.byKey)+1)
 	for _, e := range k.byKey {
-		all = append(all, e.Value.(*member).b)
+		all = append(all, e.Value.(*Breaker))
 	}
 	if s := k.overflow.Snapshot(); s.Calls+s.Rejected > 0 {
 		all = append(all, k.overflow)

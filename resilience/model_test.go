@@ -3,6 +3,7 @@ package resilience_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -24,12 +25,15 @@ type model struct {
 	gen  int
 
 	now, openedAt, openedUntil, notBefore, newest int
-	streak, good                                  int
-	calls                                         []modelCall // of the closed state
-	probes                                        map[int]int // id → end of lease
+	streak, good, badProbes                       int
+	rampFrom, rampUntil, credit                   int          // credit in parts per million of a call
+	calls                                         []modelCall  // of the closed state
+	probes                                        map[int]int  // id → end of lease
+	silent                                        map[int]bool // counted when their leases ran out
 	nextProbe                                     int
-	forced                                        string // "", open, closed, denied
-	opened, stale, rejected                       int
+	forced                                        string // as Snapshot.Held says it
+	opened, stale, rejected, shed, shadowed       int
+	openUntil                                     func(opening int) int // as drawn by the breaker
 	outcomes                                      [5]int
 	moves                                         []string
 }
@@ -39,13 +43,19 @@ type modelCall struct {
 	failed bool
 }
 
-type modelTicket struct{ gen, probe int }
+type modelTicket struct {
+	gen, probe int
+	shadow     bool // let through in place of a refusal
+}
 
 const second = int(time.Second)
 
 func (m *model) goTo(state string, why string) {
 	m.moves = append(m.moves, m.name+">"+state+" "+why)
-	m.name, m.gen, m.good, m.probes = state, m.gen+1, 0, map[int]int{}
+	if m.name == "closed" {
+		m.badProbes = 0
+	}
+	m.name, m.gen, m.good, m.probes, m.rampUntil = state, m.gen+1, 0, map[int]int{}, 0
 	switch state {
 	case "open":
 		m.opened++
@@ -62,18 +72,46 @@ func (m *model) open(at, until int, why string) {
 
 func (m *model) reset() int { return int(m.cfg.ResetTimeout) }
 
+// reopen is open after a failed probe: the wait is doubled for each in a row,
+// up to the most, and may be anything from half of that on.
+func (m *model) reopen(at int, why string) {
+	m.badProbes++
+	shortest, longest := m.reset(), m.reset()
+	if most := int(m.cfg.MaxResetTimeout); most > 0 {
+		for range m.badProbes {
+			longest = min(2*longest, most)
+		}
+		shortest = max(m.reset(), longest/2)
+	}
+	until := m.openUntil(m.opened)
+	if until < max(at+shortest, m.notBefore) || until > max(at+longest, m.notBefore) {
+		panic(fmt.Sprintf("the wait after probe %d ends at %d, not between %d and %d after %d, hold %d",
+			m.badProbes, until, shortest, longest, at, m.notBefore))
+	}
+	m.open(at, until, why)
+}
+
+// share is what part of the calls is admitted, in parts per million.
+func (m *model) share() int {
+	if m.rampUntil == 0 || m.newest >= m.rampUntil {
+		return 1_000_000
+	}
+	return max(100_000, (m.newest-m.rampFrom)*1_000_000/int(m.cfg.Ramp))
+}
+
 // passTime ends the lease that ran out first.
 func (m *model) passTime() {
 	m.newest = max(m.newest, m.now)
-	end := -1
-	for _, e := range m.probes {
-		if end < 0 || e < end {
-			end = e
+	first, end := 0, -1
+	for id, e := range m.probes {
+		if end < 0 || e < end || e == end && id < first {
+			first, end = id, e
 		}
 	}
 	if m.name == "half_open" && end >= 0 && end <= m.newest {
 		m.outcomes[resilience.Failure]++
-		m.open(end, end+m.reset(), "lease")
+		m.silent[first] = true
+		m.reopen(end, "lease")
 	}
 }
 
@@ -88,20 +126,36 @@ func (m *model) reads() string {
 func (m *model) ask() (modelTicket, bool) {
 	m.passTime()
 	switch {
-	case m.name == "closed":
+	case m.name == "closed" && m.share() == 1_000_000:
+		m.rampUntil = 0
 		return modelTicket{gen: m.gen}, true
+	case m.name == "closed":
+		if m.credit += m.share(); m.credit >= 1_000_000 {
+			m.credit -= 1_000_000
+			return modelTicket{gen: m.gen}, true
+		}
+		if !m.cfg.Shadow {
+			m.shed++
+			return modelTicket{}, false
+		}
+		m.shadowed++
+		return modelTicket{shadow: true}, true
 	case m.forced != "", m.newest < m.notBefore,
 		m.name == "open" && m.newest < m.openedUntil,
 		m.name == "half_open" && len(m.probes) >= m.cfg.MaxProbes:
-		m.rejected++
-		return modelTicket{}, false
+		if !m.cfg.Shadow {
+			m.rejected++
+			return modelTicket{}, false
+		}
+		m.shadowed++
+		return modelTicket{shadow: true}, true
 	}
 	if m.name == "open" {
 		m.goTo("half_open", "elapsed")
 	}
 	m.nextProbe++
 	m.probes[m.nextProbe] = m.newest + int(m.cfg.ProbeTimeout)
-	return modelTicket{m.gen, m.nextProbe}, true
+	return modelTicket{gen: m.gen, probe: m.nextProbe}, true
 }
 
 func (m *model) end(t modelTicket, o resilience.Outcome, retryAfter int, unavailable bool) {
@@ -112,9 +166,15 @@ func (m *model) end(t modelTicket, o resilience.Outcome, retryAfter int, unavail
 			m.openedUntil = max(m.openedUntil, m.notBefore)
 		}
 	}
+	if t.shadow {
+		m.outcomes[o]++
+		return
+	}
 	_, alive := m.probes[t.probe]
 	if t.gen != m.gen || t.probe != 0 && !alive {
-		m.stale++
+		if !m.silent[t.probe] {
+			m.stale++
+		}
 		return
 	}
 	m.outcomes[o]++
@@ -131,9 +191,12 @@ func (m *model) endProbe(o resilience.Outcome) {
 	case resilience.Success:
 		if m.good++; m.good >= m.cfg.SuccessThreshold {
 			m.goTo("closed", "probe")
+			if m.cfg.Ramp > 0 {
+				m.rampFrom, m.rampUntil, m.credit = m.newest, m.newest+int(m.cfg.Ramp), 900_000
+			}
 		}
 	case resilience.Failure:
-		m.open(m.newest, m.newest+m.reset(), "probe")
+		m.reopen(m.newest, "probe")
 	case resilience.Throttled:
 		m.openThrottled()
 	case resilience.Denied:
@@ -159,10 +222,7 @@ func (m *model) deny() {
 
 func (m *model) endClosed(o resilience.Outcome, failed bool) {
 	switch {
-	case m.forced == "closed":
-		if o == resilience.Success && m.cfg.FailMax > 0 {
-			m.streak = 0
-		}
+	case m.forced == "forced_closed":
 	case o == resilience.Success:
 		m.streak = 0
 		m.calls = append(m.calls, modelCall{m.now, false})
@@ -234,11 +294,14 @@ func (m *model) force(state string) {
 		return
 	}
 	m.forced = state
-	if state == "open" && m.name != "open" {
+	if state == "forced_open" && m.name != "open" {
 		m.open(m.newest, 1<<62, "force")
 	}
-	if state == "closed" && m.name != "closed" {
+	if state == "forced_closed" && m.name != "closed" {
 		m.goTo("closed", "force")
+	}
+	if state == "forced_closed" {
+		m.streak, m.calls, m.rampUntil = 0, nil, 0
 	}
 }
 
@@ -249,7 +312,7 @@ func (m *model) resetAll() {
 		m.goTo("closed", "reset")
 		return
 	}
-	m.gen, m.streak, m.calls = m.gen+1, 0, nil
+	m.gen, m.streak, m.calls, m.rampUntil = m.gen+1, 0, nil, 0
 }
 
 // pair drives a breaker and its model with the same random operations.
@@ -265,9 +328,9 @@ type pair struct {
 	recent []string // the last operations, to print
 }
 
-// Rules 2 to 8, 14, 15, 17, 18, 21, 22, 29 and 30 against the model. The seed
-// is printed; PENSTOCK_SEED repeats a run, PENSTOCK_LONG=1 makes it a million
-// operations.
+// Rules 2 to 8, 14, 15, 17, 18, 21, 22, 29, 30 and 34 to 36 against the model.
+// The seed is printed; PENSTOCK_SEED repeats a run, PENSTOCK_LONG=1 makes it a
+// million operations.
 func TestRandomOperationsAgainstTheModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("PENSTOCK_SEED"); s != "" {
@@ -296,18 +359,35 @@ func newPair(t *testing.T, rng *rand.Rand) *pair {
 	switch rng.IntN(4) {
 	case 0:
 		size := n(8)
-		cfg.Trip = trip.CountWindow{Size: size, MinCalls: n(size), FailureRate: rate}
+		cfg.FailMax, cfg.Trip = 0, trip.CountWindow{Size: size, MinCalls: n(size), FailureRate: rate}
 	case 1:
 		buckets := n(5)
 		period := time.Duration(buckets * n(4) * second)
-		cfg.Trip = trip.TimeWindow{Period: period, Buckets: buckets, MinCalls: n(5), FailureRate: rate}
+		cfg.FailMax, cfg.Trip = 0, trip.TimeWindow{Period: period, Buckets: buckets, MinCalls: n(5), FailureRate: rate}
 	}
+	if rng.IntN(3) == 0 {
+		cfg.Ramp = time.Duration(n(30) * second)
+	}
+	if rng.IntN(3) == 0 {
+		cfg.MaxResetTimeout = cfg.ResetTimeout * time.Duration(n(8))
+	}
+	cfg.Shadow = rng.IntN(8) == 0
 	clock := testutil.NewClock()
 	cfg.Clock = clock
 	b := testutil.NewBreaker(t, "model", cfg)
-	m := &model{cfg: b.Config(), name: "closed", probes: map[int]int{}}
+	m := &model{cfg: b.Config(), name: "closed", probes: map[int]int{}, silent: map[int]bool{}}
 	p := &pair{t: t, rng: rng, b: b, clock: clock, start: clock.Now(), m: m}
+	var opened []int
+	m.openUntil = func(opening int) int {
+		if opening < len(opened) {
+			return opened[opening]
+		}
+		return int(b.Snapshot().OpenUntil.Sub(p.start)) // by a lease that nobody but a reader has looked at
+	}
 	b.Observe(func(e resilience.Transition) {
+		if e.To == resilience.Open && e.From != e.To {
+			opened = append(opened, int(e.OpenUntil.Sub(p.start)))
+		}
 		p.recent = append(p.recent, fmt.Sprintf("  %v>%v %s", e.From, e.To, e.Reason))
 	})
 	return p
@@ -338,11 +418,11 @@ func (p *pair) act() string {
 		return "trip"
 	case dice == 96:
 		p.b.ForceOpen("model")
-		p.m.force("open")
+		p.m.force("forced_open")
 		return "force open"
 	case dice == 97:
 		p.b.ForceClose("model")
-		p.m.force("closed")
+		p.m.force("forced_closed")
 		return "force close"
 	case dice >= 98:
 		p.b.Reset()
@@ -379,8 +459,10 @@ func (p *pair) compare(round, step int) {
 	s := p.b.Snapshot()
 	m := p.m
 	got := fmt.Sprintln(s.State.String(), s.Generation, s.Streak, s.Opened, s.Stale, s.Rejected, s.Probes,
-		[]uint64{s.Successes, s.Failures, s.Ignored, s.Throttled, s.Denied})
-	want := fmt.Sprintln(reads, m.gen, m.streak, m.opened, m.stale, m.rejected, m.nextProbe, m.outcomes)
+		[]uint64{s.Successes, s.Failures, s.Ignored, s.Throttled, s.Denied},
+		s.Shed, s.Shadowed, math.Round(s.RampShare*1e6), s.Held)
+	want := fmt.Sprintln(reads, m.gen, m.streak, m.opened, m.stale, m.rejected, m.nextProbe, m.outcomes,
+		m.shed, m.shadowed, float64(m.share()), m.forced)
 	if got != want {
 		p.t.Fatalf(
 			"round %d, step %d\n got %s\nwant %s\n%+v\n%v\nmodel %v",

@@ -66,7 +66,7 @@ func TestRule29ForceFromEveryState(t *testing.T) {
 		r := newRig(t, cfg)
 		r.Trip("drill")
 		r.ForceOpen("hand")
-		r.seen.Want("closed → open")
+		r.seen.Want("closed → open", "open → open")
 		r.at(time.Hour)
 		r.refused()
 		r.Reset()
@@ -91,7 +91,9 @@ func TestRule30Snapshot(t *testing.T) {
 	same := testutil.NewBreaker(t, "other", resilience.Config{FailMax: 5})
 	differs := testutil.NewBreaker(t, "other", resilience.Config{FailMax: 6})
 	first := r.Snapshot()
-	assert.Equal(t, resilience.Snapshot{Name: "milvus", PolicyVersion: first.PolicyVersion, FailMax: 5}, first)
+	assert.Equal(t, resilience.Snapshot{
+		Name: "milvus", PolicyVersion: first.PolicyVersion, FailMax: 5, RampShare: 1,
+	}, first)
 	assert.Equal(t, first.PolicyVersion, same.Snapshot().PolicyVersion)
 	assert.NotEqual(t, first.PolicyVersion, differs.Snapshot().PolicyVersion)
 	r.fail(5)
@@ -101,7 +103,7 @@ func TestRule30Snapshot(t *testing.T) {
 	assert.Equal(t, resilience.Snapshot{
 		Name: "milvus", PolicyVersion: first.PolicyVersion, State: resilience.Closed, Generation: 3,
 		Reason: "consecutive failures", Streak: 2, FailMax: 5, Calls: 8, Successes: 1, Failures: 7,
-		Probes: 1, Opened: 1,
+		Probes: 1, Opened: 1, RampShare: 1,
 		LastFailure: errDown, LastOpened: r.start, LastClosed: r.start.Add(time.Minute),
 	}, r.Snapshot())
 }
@@ -123,7 +125,7 @@ func TestRule31TransitionsCarryTheStateThatEnds(t *testing.T) {
 	assert.Equal(t, []resilience.Transition{
 		{
 			Upstream: "milvus", From: resilience.Closed, To: resilience.Open, At: at(10), Generation: 1,
-			Reason:   "consecutive failures",
+			Reason: "consecutive failures", Cause: errDown,
 			Eligible: 5, Failures: 5, OpenUntil: at(70), PolicyVersion: version, InState: 10 * time.Second,
 		},
 		{
@@ -223,8 +225,8 @@ func TestRule31DefaultLog(t *testing.T) {
 	r.refused()
 	assert.Equal(
 		t,
-		`level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason="consecutive failures" in_old_state=1h0m0s since_opened=0s generation=1 eligible=5 failures=5 policy_version=16c4e975 open_until=2030-01-01T01:01:00.000Z retry_in=1m0s
-level=WARN msg="circuit breaker refuses calls" upstream=milvus error="circuit breaker open for \"milvus\", failing fast; next probe in 1m0s" operation=upsert task=embed/42
+		`level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason="consecutive failures" cause="upstream is down" in_old_state=1h0m0s since_opened=0s generation=1 eligible=5 failures=5 policy_version=16c4e975 open_until=2030-01-01T01:01:00.000Z retry_in=1m0s
+level=WARN msg="circuit breaker refuses calls" upstream=milvus error="circuit breaker open for \"milvus\", failing fast; next probe in 1m0s; last failure: upstream is down" operation=upsert task=embed/42
 level=WARN msg="circuit breaker changed state" upstream=milvus old_state=open new_state=half_open reason="reset timeout elapsed" in_old_state=1m0s since_opened=1m0s generation=2 eligible=0 failures=0 policy_version=16c4e975 probe_id=1
 level=WARN msg="circuit breaker changed state" upstream=milvus old_state=half_open new_state=closed reason="probe succeeded" in_old_state=0s since_opened=1m0s generation=3 eligible=1 failures=0 policy_version=16c4e975 probe_id=1 refused=4
 level=WARN msg="circuit breaker changed state" upstream=milvus old_state=closed new_state=open reason=drill in_old_state=0s since_opened=0s generation=4 eligible=0 failures=0 policy_version=16c4e975 open_until=2030-01-01T01:02:00.000Z retry_in=1m0s

@@ -2,8 +2,9 @@ package resilience
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,21 +21,18 @@ const (
 	Open
 )
 
-// String returns closed, half_open or open.
-func (s State) String() string {
-	switch s {
-	case Closed:
-		return "closed"
-	case HalfOpen:
-		return "half_open"
-	case Open:
-		return "open"
-	}
-	return fmt.Sprintf("State(%d)", uint8(s))
-}
+var stateNames = [...]string{Closed: "closed", HalfOpen: "half_open", Open: "open"}
 
-// MarshalText returns the same text as String.
+// String returns closed, half_open or open.
+func (s State) String() string { return nameOf(stateNames[:], uint8(s), "State") }
+
+// MarshalText returns the text of String.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes for a state, and nothing else.
+func (s *State) UnmarshalText(text []byte) error {
+	return readName(stateNames[:], text, (*uint8)(s), "state")
+}
 
 // Outcome is what a finished call says about the upstream.
 type Outcome uint8
@@ -55,11 +53,30 @@ const (
 var outcomeNames = [...]string{"success", "failure", "ignored", "throttled", "denied"}
 
 // String returns success, failure, ignored, throttled or denied.
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
+func (o Outcome) String() string { return nameOf(outcomeNames[:], uint8(o), "Outcome") }
+
+// MarshalText returns the text of String.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads what MarshalText writes for an outcome, and nothing else.
+func (o *Outcome) UnmarshalText(text []byte) error {
+	return readName(outcomeNames[:], text, (*uint8)(o), "outcome")
+}
+
+func nameOf(names []string, n uint8, kind string) string {
+	if int(n) < len(names) {
+		return names[n]
 	}
-	return fmt.Sprintf("Outcome(%d)", uint8(o))
+	return fmt.Sprintf("%s(%d)", kind, n)
+}
+
+func readName(names []string, text []byte, into *uint8, kind string) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return fmt.Errorf("resilience: %q is no %s; it is one of %s", text, kind, strings.Join(names, ", "))
+	}
+	*into = uint8(i)
+	return nil
 }
 
 // Verdict is a classifier's reading of one error.
@@ -92,12 +109,10 @@ func (v Verdict) final() Verdict {
 	return v
 }
 
-// classifyDefault ignores the caller's own cancellation, or its cause, which
-// net/http returns in its place, and counts every other error. A deadline is a
-// failure, no matter who set it: a call that hangs is an outage.
-func classifyDefault(callerCtx context.Context, err error) Verdict {
-	if errors.Is(callerCtx.Err(), context.Canceled) &&
-		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(callerCtx))) {
+// classifyDefault counts every error. What a caller that has left ended with is
+// ignored by the breaker itself.
+func classifyDefault(callerCtx context.Context, _ error) Verdict {
+	if left(callerCtx) {
 		return Verdict{Outcome: Ignored}
 	}
 	return Verdict{Outcome: Failure}

@@ -33,7 +33,7 @@ func TestRule13OutcomesAndTheDefaultClassifier(t *testing.T) {
 		{"any error", t.Context(), errDown, resilience.Failure},
 		{"caller cancelled", gone, fmt.Errorf("call: %w", context.Canceled), resilience.Ignored},
 		{"someone else cancelled", t.Context(), context.Canceled, resilience.Failure},
-		{"caller cancelled, other error", gone, errDown, resilience.Failure},
+		{"caller cancelled, other error", gone, errDown, resilience.Ignored},
 		{"deadline of the call", t.Context(), context.DeadlineExceeded, resilience.Failure},
 		{"deadline of the caller", late, context.DeadlineExceeded, resilience.Failure},
 		{"deadline of the caller, reported as cancelled", late, context.Canceled, resilience.Failure},
@@ -211,10 +211,11 @@ func TestRule17HoldsReachForward(t *testing.T) {
 	late.Settle(throttle(time.Minute))
 	r.want(resilience.HalfOpen)
 	err := r.refused()
-	assert.EqualError(t, err, `circuit breaker half-open for "milvus", failing fast; next probe in 1m0s`)
+	const half = `circuit breaker half-open for "milvus", failing fast; %s; last failure: upstream is down`
+	assert.EqualError(t, err, fmt.Sprintf(half, "next probe in 1m0s"))
 	assert.False(t, r.Ready())
 	r.at(11 * time.Minute)
-	assert.EqualError(t, err, `circuit breaker half-open for "milvus", failing fast; next probe due`)
+	assert.EqualError(t, err, fmt.Sprintf(half, "next probe due"))
 	r.succeed(1)
 }
 

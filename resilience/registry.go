@@ -27,19 +27,32 @@ type Registry struct {
 
 	mu       sync.Mutex
 	breakers map[string]*Breaker
-	keyed    map[string]*family
+	keyed    map[string]*Keyed
 }
 
 // NewRegistry makes an empty registry. The zero fields of each Config that is
 // registered are taken from defaults, and fields that are zero there too have
 // the defaults of Config.
 func NewRegistry(defaults Config) *Registry {
-	return &Registry{defaults: defaults, breakers: make(map[string]*Breaker), keyed: make(map[string]*family)}
+	return &Registry{defaults: defaults, breakers: make(map[string]*Breaker), keyed: make(map[string]*Keyed)}
+}
+
+// Defaults is the Config that NewRegistry was given. To leave out one of its
+// options, change the copy and register it as Standalone.
+func (r *Registry) Defaults() Config { return r.defaults }
+
+// breaker makes a breaker of the registry.
+func (r *Registry) breaker(name string, cfg Config) (*Breaker, error) {
+	b, err := newBreaker(name, cfg.under(r.defaults), cfg.single())
+	if err == nil {
+		b.latch = nameKey{r, name}
+	}
+	return b, err
 }
 
 // Register makes the breaker of name. A name can be registered once.
 func (r *Registry) Register(name string, cfg Config) (*Breaker, error) {
-	b, err := New(name, cfg.under(r.defaults))
+	b, err := r.breaker(name, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +88,7 @@ func (r *Registry) MustRegister(name string, cfg Config) *Breaker {
 //	policy := resilience.Config{ResetTimeout: 30 * time.Second}
 //	resilience.LLM, err = resilience.Default.Replace("llm", policy)
 func (r *Registry) Replace(name string, cfg Config) (*Breaker, error) {
-	b, err := New(name, cfg.under(r.defaults))
+	b, err := r.breaker(name, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func TestRule32RegistryNames(t *testing.T) {
 	assert.Panics(t, func() { r.MustRegister("b", resilience.Config{}) })
 	k, err := r.Keyed("tenant", resilience.Config{})
 	require.NoError(t, err)
-	k("x")
+	k.Get("x")
 	assert.Equal(t, []string{"a", "b", "tenant/x"}, names(r.All()))
 	_, err = r.Keyed("tenant", resilience.Config{})
 	require.EqualError(t, err, `resilience: breakers keyed "tenant" are registered already`)
@@ -109,39 +109,39 @@ func TestRule32KeyedEvictsIdleBreakersOnly(t *testing.T) {
 	k, err := reg.Keyed("tenant", resilience.Config{MaxKeys: 4})
 	require.NoError(t, err)
 	ctx := t.Context()
-	open, streak, busy, idle := k("open"), k("streak"), k("busy"), k("idle")
+	open, streak, busy, idle := k.Get("open"), k.Get("streak"), k.Get("busy"), k.Get("idle")
 	open.Trip("drill")
 	_ = streak.Do(ctx, down)
 	p, err := busy.Allow(ctx)
 	require.NoError(t, err)
 	require.NoError(t, idle.Do(ctx, fine))
 
-	next := k("next") // in the place of idle, though the others were used longer ago
+	next := k.Get("next") // in the place of idle, though the others were used longer ago
 	assert.Equal(t, []string{"tenant/busy", "tenant/next", "tenant/open", "tenant/streak"}, names(reg.All()))
 	next.ForceClose("hand")
 	streak.Trip("drill")
-	shared := k("one too many")
+	shared := k.Get("one too many")
 	assert.Equal(t, "tenant/(overflow)", shared.Name())
-	assert.Same(t, shared, k("another"))
+	assert.Same(t, shared, k.Get("another"))
 	assert.Len(t, reg.All(), 4, "an overflow that nobody called is not shown")
 	require.NoError(t, shared.Do(ctx, fine))
 	assert.Len(t, reg.All(), 5)
-	assert.Same(t, open, k("open"))
+	assert.Same(t, open, k.Get("open"))
 
 	p.Done(nil)
-	assert.Equal(t, "tenant/another", k("another").Name(), "busy made room")
-	assert.NotSame(t, idle, k("idle"), "a new breaker after the old one went")
+	assert.Equal(t, "tenant/another", k.Get("another").Name(), "busy made room")
+	assert.Same(t, idle, k.Get("idle"), "a forgotten breaker that is held stays the one of its key")
 }
 
 // Rule 32: the order of eviction is that of the last use.
 func TestRule32KeyedEvictsTheLeastRecentlyUsed(t *testing.T) {
 	k, err := resilience.NewRegistry(resilience.Config{}).Keyed("k", resilience.Config{MaxKeys: 2})
 	require.NoError(t, err)
-	a := k("a")
-	k("b")
-	k("a")
-	k("c")
-	assert.Same(t, a, k("a"))
+	a := k.Get("a")
+	k.Get("b")
+	k.Get("a")
+	k.Get("c")
+	assert.Same(t, a, k.Get("a"))
 }
 
 // Rule 32: ten thousand keys cost no more than the bound.
@@ -150,7 +150,7 @@ func TestRule32KeyedStaysBounded(t *testing.T) {
 	k, err := reg.Keyed("k", resilience.Config{MaxKeys: 16, FailMax: 1})
 	require.NoError(t, err)
 	for i := range 10_000 {
-		b := k(strconv.Itoa(i))
+		b := k.Get(strconv.Itoa(i))
 		if i%3 == 0 {
 			_ = b.Do(t.Context(), down)
 		}
@@ -170,10 +170,10 @@ func TestRule32KeyedNames(t *testing.T) {
 		long:          "k/" + strings.Repeat("é", 54) + "~f42ec48e1e4b487e",
 		long + "more": "k/" + strings.Repeat("é", 54) + "~c88fdc78a8ea8fa9",
 	} {
-		assert.Equal(t, want, k(key).Name())
+		assert.Equal(t, want, k.Get(key).Name())
 	}
-	assert.NotSame(t, k(long), k(long+"more"))
-	assert.NotEqual(t, k(long).Name(), k(long+"more").Name())
+	assert.NotSame(t, k.Get(long), k.Get(long+"more"))
+	assert.NotEqual(t, k.Get(long).Name(), k.Get(long+"more").Name())
 }
 
 // BenchmarkKeyedFull is a new key in a family of 20,000 that is full.
@@ -190,12 +190,12 @@ func BenchmarkKeyedFull(b *testing.B) {
 			require.NoError(b, err)
 			held := make([]*resilience.Permit, 20_000)
 			for i := range held {
-				held[i] = with(k(fmt.Sprint("member", i)))
+				held[i] = with(k.Get(fmt.Sprint("member", i)))
 			}
 			n := 0
 			for b.Loop() {
 				n++
-				k(strconv.Itoa(n))
+				k.Get(strconv.Itoa(n))
 			}
 			runtime.KeepAlive(held)
 		})

@@ -115,10 +115,10 @@ func TestFaultKeysThatShareAName(t *testing.T) {
 	k, err := reg.Keyed("k", resilience.Config{MaxKeys: 7})
 	require.NoError(t, err)
 	for _, key := range []string{"a\nb", "a_b", "a\tb", "(overflow)"} {
-		k(k(key).Name()[len("k/"):]).Trip("whose key is the other's name")
-		k(key).Trip("so that it stays")
+		k.Get(k.Get(key).Name()[len("k/"):]).Trip("whose key is the other's name")
+		k.Get(key).Trip("so that it stays")
 	}
-	_ = k("one too many").Do(t.Context(), fine)
+	_ = k.Get("one too many").Do(t.Context(), fine)
 	seen := map[string]bool{}
 	for _, b := range reg.All() {
 		assert.False(t, seen[b.Name()], "%q twice", b.Name())
@@ -153,11 +153,11 @@ func TestFaultKeyedForgetsAWindowFullOfFailures(t *testing.T) {
 		MaxKeys: 2, Trip: trip.CountWindow{Size: 8, MinCalls: 8},
 	})
 	require.NoError(t, err)
-	failing := k("failing")
+	failing := k.Get("failing")
 	_, _ = failing.Do(t.Context(), down), failing.Do(t.Context(), fine)
-	k("idle")
-	k("new")
-	assert.Same(t, failing, k("failing"))
+	k.Get("idle")
+	k.Get("new")
+	assert.Same(t, failing, k.Get("failing"))
 }
 
 // Keys whose last call had failed were kept for ever, until no other key found
@@ -166,10 +166,10 @@ func TestFaultKeyedFillsUpWithStreaks(t *testing.T) {
 	k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{MaxKeys: 3})
 	require.NoError(t, err)
 	for i := range 3 {
-		_ = k(strconv.Itoa(i)).Do(t.Context(), down)
+		_ = k.Get(strconv.Itoa(i)).Do(t.Context(), down)
 	}
 	for i := range 9 {
-		b := k(fmt.Sprint("new", i))
+		b := k.Get(fmt.Sprint("new", i))
 		require.Equal(t, fmt.Sprint("k/new", i), b.Name(), "the one used longest ago made room")
 		_ = b.Do(t.Context(), down)
 	}
@@ -181,13 +181,13 @@ func TestFaultKeyedKeepsAbandonedPermits(t *testing.T) {
 	k, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).Keyed("k", resilience.Config{MaxKeys: 1})
 	require.NoError(t, err)
 	func() {
-		p, err := k("leaky").Allow(t.Context())
+		p, err := k.Get("leaky").Allow(t.Context())
 		require.NoError(t, err)
 		p.Renew()
 	}()
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return k("next").Name() == "k/next"
+		return k.Get("next").Name() == "k/next"
 	}, time.Minute, time.Millisecond)
 }
 

@@ -14,6 +14,12 @@ type Snapshot struct {
 	Reason        string    // why it last opened
 	Streak        int       // consecutive counted failures
 	FailMax       int       // the streak that opens; 0 under a window
+	RampShare     float64   // the share of calls that are admitted after closing; 1 unless Config.Ramp says less
+	Shadow        bool      // the breaker refuses nothing (Config.Shadow)
+
+	Held       string    // what holds the state until Reset: forced_open, forced_closed, denied, or nothing
+	HeldReason string    // as given to ForceOpen or ForceClose; denied
+	HeldSince  time.Time // zero unless Held
 
 	WindowCalls, WindowFailures, WindowSlow int // 0 without a window
 
@@ -28,6 +34,8 @@ type Snapshot struct {
 	Stale         uint64 // results that came after their state had ended; not counted elsewhere
 	Rejected      uint64 // refused calls, which have no outcome
 	RetriedInTask uint64 // the part of Rejected that the task latch refused
+	Shed          uint64 // calls that a ramp turned away; not in Rejected
+	Shadowed      uint64 // calls let through in place of a refusal (Config.Shadow); counted by outcome as well
 	Probes        uint64 // probes that went out
 	Opened        uint64 // times the breaker opened, reopenings included
 
@@ -43,7 +51,8 @@ func (b *Breaker) Snapshot() Snapshot {
 	c := b.viewLocked(now)
 	s := Snapshot{
 		Name: b.name, PolicyVersion: b.version, State: c.reads(), Generation: c.gen, Reason: c.reason,
-		Streak: c.streak, FailMax: b.policy.failMax, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,
+		Streak: c.streak, FailMax: b.policy.failMax, RampShare: c.share(), Shadow: b.cfg.Shadow,
+		Held: c.held.String(), HeldReason: c.holdReason, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,
 	}
 	b.dateLocked(&s, &c)
 	b.totalsLocked(&s, &c)
@@ -51,14 +60,18 @@ func (b *Breaker) Snapshot() Snapshot {
 }
 
 func (b *Breaker) dateLocked(s *Snapshot, c *core) {
+	dates := b.dates()
 	if c.state == Open && c.held == free {
-		s.OpenUntil = b.wall(c.until)
+		s.OpenUntil = dates.wall(c.until)
+	}
+	if c.held != free {
+		s.HeldSince = dates.wall(c.holdSince)
 	}
 	if c.opened > 0 {
-		s.LastOpened = b.wall(c.openedAt)
+		s.LastOpened = dates.wall(c.openedAt)
 	}
 	if c.closedAt != never {
-		s.LastClosed = b.wall(c.closedAt)
+		s.LastClosed = dates.wall(c.closedAt)
 	}
 	if c.window != nil {
 		at := c.latest
@@ -77,4 +90,5 @@ func (b *Breaker) totalsLocked(s *Snapshot, c *core) {
 	s.Panics, s.Stale = t.sum(statPanics), t.sum(statStale)
 	s.Calls = s.Successes + s.Failures + s.Ignored + s.Throttled + s.Denied + s.Panics
 	s.RetriedInTask, s.Rejected = t.sum(statLatched), t.sum(statRejected)
+	s.Shed, s.Shadowed = t.sum(statShed), t.sum(statShadowed)
 }

@@ -81,7 +81,8 @@ func TestOpenBlocksCallsWithOpenError(t *testing.T) {
 	r.clock.Advance(18 * time.Second)
 	err := r.refused()
 	require.ErrorIs(t, err, resilience.ErrOpen)
-	assert.EqualError(t, err, `circuit breaker open for "milvus", failing fast; next probe in 42s`)
+	assert.EqualError(t, err,
+		`circuit breaker open for "milvus", failing fast; next probe in 42s; last failure: upstream is down`)
 	assert.Same(t, err, r.refused(), "one value for a deadline")
 	_, allowErr := r.Allow(t.Context())
 	assert.Same(t, err, allowErr)

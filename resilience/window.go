@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"time"
+	"unsafe"
 
 	"github.com/penstock-go/penstock/resilience/trip"
 )
@@ -25,9 +26,12 @@ func (c counts) plus(d counts) counts { c.add(d, +1); return c }
 // reads no clock.
 type window interface {
 	record(one counts, now int64)
+	succeed(n int, now int64) // record of n good calls
 	counts(now int64) counts
+	span(now int64) (from, to int64) // calls in [from, to) are recorded alike
 	clear()
 	rule() rateRule
+	bytes() int64
 }
 
 // rateRule is a threshold in integers: rates in parts per million.
@@ -70,7 +74,7 @@ func newRateRule(minCalls int, failureRate float64, slow trip.SlowCall) rateRule
 func newWindow(rule trip.Rule) window {
 	switch w := rule.(type) {
 	case trip.CountWindow:
-		return &countWindow{rateRule: newRateRule(w.MinCalls, w.FailureRate, w.Slow), ring: make([]counts, w.Size)}
+		return &countWindow{rateRule: newRateRule(w.MinCalls, w.FailureRate, w.Slow), ring: make([]mark, w.Size)}
 	case trip.TimeWindow:
 		width := (w.Period + time.Duration(w.Buckets) - 1) / time.Duration(w.Buckets)
 		return &timeWindow{
@@ -141,25 +145,50 @@ func rate(field string, r float64) error {
 // countWindow is a ring of the last calls.
 type countWindow struct {
 	rateRule
-	ring []counts
+	ring []mark
 	next int
 	sum  counts
 }
 
+// mark is what a window of calls keeps of one.
+type mark uint8
+
+const (
+	called mark = 1 << iota
+	failed
+	slowly
+)
+
+func markOf(one counts) mark { return called | failed*mark(one.failures) | slowly*mark(one.slow) }
+
+func (m mark) counts() counts {
+	return counts{calls: int(m & called), failures: int(m & failed >> 1), slow: int(m & slowly >> 2)}
+}
+
 func (w *countWindow) record(one counts, _ int64) {
-	w.sum.add(w.ring[w.next], -1)
+	w.sum.add(w.ring[w.next].counts(), -1)
 	w.sum.add(one, +1)
-	w.ring[w.next] = one
+	w.ring[w.next] = markOf(one)
 	if w.next++; w.next == len(w.ring) {
 		w.next = 0
 	}
 }
 
+func (w *countWindow) succeed(n int, now int64) {
+	for range min(n, len(w.ring)) {
+		w.record(counts{calls: 1}, now)
+	}
+}
+
 func (w *countWindow) counts(int64) counts { return w.sum }
+
+func (w *countWindow) span(int64) (from, to int64) { return math.MinInt64, never }
 
 func (w *countWindow) clear() { clear(w.ring); w.next, w.sum = 0, counts{} }
 
 func (w *countWindow) rule() rateRule { return w.rateRule }
+
+func (w *countWindow) bytes() int64 { return int64(len(w.ring)) }
 
 // timeWindow is a ring of buckets; head is the number of the newest.
 type timeWindow struct {
@@ -208,6 +237,15 @@ func (w *timeWindow) counts(now int64) counts {
 	}
 	return sum
 }
+
+func (w *timeWindow) succeed(n int, now int64) { w.record(counts{calls: n}, now) }
+
+func (w *timeWindow) span(now int64) (from, to int64) {
+	from = floorDiv(now, w.width) * w.width
+	return from, from + w.width
+}
+
+func (w *timeWindow) bytes() int64 { return int64(len(w.buckets)) * int64(unsafe.Sizeof(counts{})) }
 
 func (w *timeWindow) clear() { clear(w.buckets); w.sum = counts{} }
 

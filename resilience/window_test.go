@@ -52,7 +52,7 @@ func TestRule21CountWindowForgetsTheOldest(t *testing.T) {
 // A window replaces FailMax: cold-start failures below the minimum open
 // nothing.
 func TestRule21FiveColdStartFailures(t *testing.T) {
-	r := newRig(t, resilience.Config{FailMax: 5, Trip: trip.CountWindow{Size: 20, MinCalls: 10}})
+	r := newRig(t, resilience.Config{Trip: trip.CountWindow{Size: 20, MinCalls: 10}})
 	r.fail(9)
 	r.want(resilience.Closed)
 	assert.Equal(t, 9, r.Snapshot().Streak)

@@ -19,7 +19,8 @@ var errClosed = errors.New("inflight: the limiter is closed")
 type Limiter struct {
 	breaker *resilience.Breaker
 	limit   int
-	failMax int // 0 where a window rules
+	failMax int // 0 where failures do not bound the calls
+	shadow  bool
 
 	remove func() // the observer
 
@@ -27,6 +28,7 @@ type Limiter struct {
 	cause  error            // of Close
 	state  resilience.State // of the breaker when it was last read
 	streak int              // likewise
+	held   bool             // the breaker is forced closed: failures open nothing
 
 	generation uint64 // of the breaker in this episode
 	episode    int    // how often the breaker was seen to close, or to be reset
@@ -40,12 +42,15 @@ type Limiter struct {
 
 // New makes a limiter for the calls through b. limit is the most calls in
 // flight at a time, 0 for b's FailMax; above FailMax it changes nothing. A
-// breaker with a window has no FailMax and needs a positive limit.
+// breaker with a window has no FailMax and needs a positive limit. Where
+// failures open nothing, because b is in shadow mode or forced closed, limit is
+// the only bound.
 func New(b *resilience.Breaker, limit int) (*Limiter, error) {
 	if b == nil {
 		return nil, errors.New("inflight: the breaker is nil")
 	}
-	failMax := b.Config().FailMax
+	cfg := b.Config()
+	failMax := cfg.FailMax
 	limit = cmp.Or(limit, failMax)
 	switch {
 	case limit < 0:
@@ -53,11 +58,18 @@ func New(b *resilience.Breaker, limit int) (*Limiter, error) {
 	case limit == 0:
 		return nil, fmt.Errorf("inflight: breaker %q opens by a window and needs a positive limit", b.Name())
 	}
+	if cfg.Shadow {
+		failMax = 0
+	}
 	l := &Limiter{
-		breaker: b, limit: limit, failMax: failMax, generation: b.Snapshot().Generation,
+		breaker: b, limit: limit, failMax: failMax, shadow: cfg.Shadow,
 		lanes: map[string]*lane{}, crowd: maxLanes, queue: list.New(),
 	}
 	l.remove = b.Observe(l.transition)
+	now := b.Snapshot()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.generation, l.held = now.Generation, l.held || now.Held == forcedClosed
 	return l, nil
 }
 
@@ -128,8 +140,9 @@ type Slot struct {
 // The first verdict counts, and none counts after Leave. A call without a
 // verdict, as one that was refused or that panicked, says nothing.
 func (s *Slot) Settled(v resilience.Verdict) {
-	if reason := s.count(v); reason != "" {
-		s.limiter.breaker.Trip(reason) // outside the lock: observers may do as they like
+	if reason := s.count(v); reason != "" { // outside the lock: observers may do as they like
+		b := s.limiter.breaker
+		b.Trip(reason, b.Snapshot().LastFailure)
 	}
 }
 

@@ -258,19 +258,54 @@ func TestGoodAnswersCountFromTheFirstFailureOn(t *testing.T) {
 	})
 }
 
-// A breaker that is forced closed never opens; the calls flow one at a time
-// until one succeeds.
+// A breaker that is forced closed never opens, so failures take no room: not
+// those before the hold, nor those under it. After it they count afresh.
 func TestForcedClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, resilience.Config{})
+		for range 3 {
+			r.fail("call")
+		}
+		assert.Equal(t, 2, r.room("call"))
 		r.breaker.ForceClose("drill")
+		assert.Equal(t, 5, r.room("call"))
 		for range 20 {
 			r.fail("call")
 		}
 		assert.Equal(t, resilience.Closed, r.breaker.State())
-		assert.Equal(t, 1, r.room("call"))
-		r.succeed("call")
 		assert.Equal(t, 5, r.room("call"))
+		r.breaker.Reset()
+		assert.Equal(t, 5, r.room("call"))
+		r.fail("call")
+		assert.Equal(t, 4, r.room("call"))
+	})
+}
+
+// A breaker in shadow mode refuses nothing, so its failures take no room
+// either, in any state.
+func TestShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{Shadow: true})
+		for range 20 {
+			r.fail("call")
+		}
+		assert.Equal(t, resilience.Open, r.breaker.State())
+		assert.Equal(t, 5, r.room("call"))
+	})
+}
+
+// The trip of the limiter shows the failure that made it.
+func TestTripHasACause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		seen := testutil.Record(t, r.breaker)
+		for range 5 {
+			require.NoError(t, r.breaker.Do(t.Context(), func(context.Context) error { return nil }))
+			r.fail("embed") // the breaker's streak is never more than one
+		}
+		require.Len(t, seen.Transitions(), 1)
+		assert.Contains(t, seen.Transitions()[0].Reason, "consecutive failures")
+		assert.Equal(t, r.breaker.Snapshot().LastFailure, seen.Transitions()[0].Cause)
 	})
 }
 

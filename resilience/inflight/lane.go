@@ -92,7 +92,7 @@ func (l *Limiter) takeLocked(s *Slot) {
 	s.number, s.episode = l.admitted, l.episode
 	l.all.inFlight++
 	s.lane.inFlight++
-	if s.asking = l.state != resilience.Closed; s.asking {
+	if s.asking = !l.closedLocked(); s.asking {
 		l.asking++
 	}
 }
@@ -128,12 +128,19 @@ func (l *Limiter) beginLocked(generation uint64) {
 	}
 }
 
+// forcedClosed is what Snapshot and Transition say of ForceClose.
+const forcedClosed = "forced_closed"
+
 // transition is told by the breaker, so that waiting callers learn what others
-// have made of it.
-func (l *Limiter) transition(resilience.Transition) {
+// have made of it. Failures under an operator's hold count for nothing.
+func (l *Limiter) transition(t resilience.Transition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lookLocked()
+	if held := t.Held == forcedClosed; held != l.held {
+		l.held = held
+		l.beginLocked(l.breaker.Snapshot().Generation)
+	}
 	l.admitLocked()
 }
 
@@ -143,14 +150,18 @@ func (l *Limiter) transition(resilience.Transition) {
 // that has failed is counted by the breaker before it leaves, so the sum of
 // streak and calls in flight never falls short.
 func (l *Limiter) spaceLocked() bool {
-	if l.state != resilience.Closed {
+	if !l.closedLocked() {
 		return l.asking == 0
 	}
 	return l.all.inFlight < l.bound(max(l.streak, l.all.streak))
 }
 
+// closedLocked says whether the breaker lets calls through, as one in shadow
+// mode always does.
+func (l *Limiter) closedLocked() bool { return l.shadow || l.state == resilience.Closed }
+
 func (l *Limiter) roomLocked(s *Slot) bool {
-	return l.spaceLocked() && (l.state != resilience.Closed || s.lane.inFlight < l.bound(s.lane.streak))
+	return l.spaceLocked() && (!l.closedLocked() || s.lane.inFlight < l.bound(s.lane.streak))
 }
 
 // bound is how many calls may be in flight after so many failures.
@@ -178,6 +189,9 @@ func (s *Slot) count(v resilience.Verdict) (reason string) {
 		return ""
 	}
 	s.settled = true
+	if l.held {
+		return ""
+	}
 	l.all.count(s.number, l.admitted, v)
 	s.lane.count(s.number, l.admitted, v)
 	switch {

@@ -1,0 +1,177 @@
+package resilience
+
+import "context"
+
+// probeKey is the context key of a breaker's live probe.
+type probeKey struct{ b *Breaker }
+
+// enter asks for admission and fills in c.
+func (b *Breaker) enter(ctx context.Context, c *call) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if b.member != nil {
+		b = b.member.pin(b)
+	}
+	c.b, c.caller, c.ctx = b, ctx, ctx
+	w := b.word.Load()
+	if w&(stateMask|veteranBit) == 0 {
+		c.ticket.gen = wordGen(w)
+	} else if err := b.enterVeteran(ctx, c, w); err != nil {
+		b.unpin()
+		return err
+	}
+	if b.extras {
+		b.equip(c)
+	}
+	return nil
+}
+
+// unpin ends what a breaker of a family counts as in flight.
+func (b *Breaker) unpin() {
+	if b.member != nil {
+		b.totals.add(statEnded)
+	}
+}
+
+// equip gives an admitted call what the breaker's policy asks for.
+func (b *Breaker) equip(c *call) {
+	if b.cfg.CallTimeout > 0 {
+		c.ctx, c.cancel = context.WithTimeout(c.ctx, b.cfg.CallTimeout)
+	}
+	if b.slow > 0 {
+		c.started = b.now()
+	}
+}
+
+// enterVeteran is the admission to a breaker that has opened before.
+func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
+	t := taskOf(ctx)
+	if err := t.refusal(b); err != nil {
+		b.totals.add(statLatched)
+		b.totals.add(statRejected)
+		return err
+	}
+	if wordState(w) == Closed && w&rampBit == 0 {
+		c.ticket.gen = wordGen(w)
+		return nil
+	}
+	if g := b.shutFor(ctx, w); g != nil {
+		return b.reject(c, t, g.err)
+	}
+	err := b.admit(ctx, c)
+	if err == nil && c.ticket.probe != 0 && !c.nested && b.cfg.Probe != nil {
+		err = b.designated(ctx, c)
+	}
+	if err != nil && ctx.Err() == nil {
+		return b.reject(c, t, err)
+	}
+	return err
+}
+
+// admit asks the core, and once more if the slot was lost while observers were
+// told.
+func (b *Breaker) admit(ctx context.Context, c *call) error {
+	for range 2 {
+		moved, err := b.ask(ctx, c)
+		if moved {
+			b.deliver()
+		}
+		if c.ticket.probe == 0 || c.nested {
+			return err
+		}
+		if !moved || b.begin(c) {
+			c.ctx = context.WithValue(ctx, probeKey{b}, c.ticket)
+			return nil
+		}
+	}
+	return b.afterProbe(c)
+}
+
+// ask steps the core. A context that carries a live probe of this breaker is
+// admitted as part of that probe.
+func (b *Breaker) ask(ctx context.Context, c *call) (moved bool, err error) {
+	mark, now := b.markOf(ctx), b.now()
+	var ok bool
+	moved = b.step(func(core *core) {
+		core.tick(now)
+		if c.nested = core.lease(mark) >= 0; c.nested {
+			c.ticket, ok = mark, true
+			return
+		}
+		c.ticket, ok = core.admit(now)
+		err = b.turnedAway(core, ok)
+	})
+	return moved, err
+}
+
+// begin starts the lease of a probe after its goroutine has told the observers
+// of half-open. They may have taken so long that the slot is lost.
+func (b *Breaker) begin(c *call) (begun bool) {
+	now := b.now()
+	b.apply(func(core *core) { begun = core.renew(c.ticket, now) })
+	return begun
+}
+
+// reject counts a refusal, latches it in the task, and logs the first one of an
+// episode. What a ramp turns away latches nothing, and a breaker in shadow mode
+// only counts.
+func (b *Breaker) reject(c *call, t *task, err error) error {
+	if b.cfg.Shadow {
+		*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller, shadow: true}
+		b.totals.add(statShadowed)
+		b.announce(c.op, t, err)
+		return nil
+	}
+	if open, ok := err.(*OpenError); ok && open.state == Closed { //nolint:errorlint // made here, wrapped by nobody
+		b.totals.add(statShed)
+		return err
+	}
+	b.totals.add(statRejected)
+	b.announce(c.op, t, err)
+	return t.latch(b, err)
+}
+
+// announce logs the first refusal of an episode.
+func (b *Breaker) announce(op string, t *task, err error) {
+	if !b.announced.Load() && b.announced.CompareAndSwap(false, true) {
+		b.logRefusal(op, t, err)
+	}
+}
+
+// designated runs Config.Probe with the lease that c holds until the breaker
+// is closed, and then admits c.
+func (b *Breaker) designated(ctx context.Context, c *call) error {
+	for {
+		if v := b.runProbe(c); v.Outcome != Success || c.late {
+			return b.afterProbe(c)
+		}
+		*c = call{b: b, op: c.op, caller: ctx, ctx: ctx}
+		if err := b.admit(ctx, c); err != nil || c.ticket.probe == 0 {
+			return err
+		}
+	}
+}
+
+func (b *Breaker) runProbe(c *call) Verdict {
+	ctx, cancel := context.WithTimeout(c.ctx, b.cfg.ProbeTimeout)
+	defer cancel()
+	defer c.finish()
+	err := b.cfg.Probe(ctx)
+	return c.end(err, b.cfg.Classify)
+}
+
+// afterProbe answers a caller whose probe did not take place, or whose
+// designated probe did not succeed. There is no further probe for it.
+func (b *Breaker) afterProbe(c *call) (err error) {
+	if err := c.caller.Err(); err != nil {
+		return err
+	}
+	now := b.now()
+	b.apply(func(core *core) {
+		core.tick(now)
+		*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller, ticket: ticket{gen: core.gen}}
+		err = b.turnedAway(core, core.state == Closed)
+	})
+	return err
+}
