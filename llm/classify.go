@@ -42,14 +42,14 @@ func Classify(callerCtx context.Context, err error) resilience.Verdict {
 
 // verdict is Classify for an answer whose headers w has read.
 func (w *wait) verdict(callerCtx context.Context, err error) resilience.Verdict {
-	if door.CallerLeft(callerCtx, err) || neverLeft(err) {
+	if neverLeft(err) {
 		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
-	answer, ok := answerOf(err)
-	if !ok {
-		return resilience.Verdict{Outcome: resilience.Failure}
+	v := resilience.Verdict{Outcome: resilience.Failure}
+	if answer, ok := answerOf(err); ok {
+		v = answer.verdict(w.get())
 	}
-	return answer.verdict(w.get())
+	return door.For(callerCtx, v)
 }
 
 // wrongRequests are the SDK's refusals to send.

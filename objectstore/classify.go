@@ -89,16 +89,17 @@ func Classify(callerCtx context.Context, err error) resilience.Verdict {
 	if err == nil {
 		return resilience.Verdict{Outcome: resilience.Success}
 	}
+	return door.For(callerCtx, verdict(err))
+}
+
+func verdict(err error) resilience.Verdict {
 	if out, ok := own(err); ok {
 		return resilience.Verdict{Outcome: out}
-	}
-	if door.CallerLeft(callerCtx, err) { // perhaps in the middle of an answer whose status was well
-		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
 	if s, code := answer(err); s != 0 || code != "" {
 		return answered(err, s, code)
 	}
-	return resilience.Verdict{Outcome: unanswered(callerCtx, err)}
+	return resilience.Verdict{Outcome: unanswered(err)}
 }
 
 // own reads the errors that this package makes, and those of other services
@@ -165,11 +166,8 @@ func operation(err error) string {
 
 // unanswered reads errors without an answer. Of those, an error of the SDK's
 // operation that carries no trace of a transport was made before sending.
-func unanswered(callerCtx context.Context, err error) resilience.Outcome {
-	switch {
-	case errors.Is(callerCtx.Err(), context.Canceled):
-		return resilience.Ignored
-	case operation(err) != "" && !sent(err):
+func unanswered(err error) resilience.Outcome {
+	if operation(err) != "" && !sent(err) {
 		return resilience.Ignored
 	}
 	return resilience.Failure

@@ -163,14 +163,17 @@ func (p *Permit) Done(err error) {
 var errSettled = errors.New("the call was settled without an error to show")
 
 // Settle ends the call with a verdict, for callers that have already classified
-// the outcome. cause, if given, is what a refusal shows as the last failure.
-// The first Done, Settle or Panicked counts, later ones do nothing.
-func (p *Permit) Settle(v Verdict, cause ...error) {
+// the outcome, and returns the verdict that counted. cause, if given, is what a
+// refusal shows as the last failure; a failure whose cause is the refusal of
+// another breaker is ignored. The first Done, Settle or Panicked counts, later
+// ones do nothing.
+func (p *Permit) Settle(v Verdict, cause ...error) Verdict {
 	var c call
-	if p.take(&c) {
-		defer c.finish()
-		c.settle(v, cmp.Or(cmp.Or(cause...), errSettled))
+	if !p.take(&c) {
+		return v
 	}
+	defer c.finish()
+	return c.settle(v, cmp.Or(cmp.Or(cause...), errSettled))
 }
 
 // Panicked ends a call that a panic or runtime.Goexit cut short: it is counted

@@ -132,10 +132,10 @@ var grpcCodes = map[codes.Code]resilience.Outcome{
 // throttles; a bad credential is a denial. An error that says nothing of itself
 // is a failure.
 func Classify(caller context.Context, err error) resilience.Verdict {
-	return resilience.Verdict{Outcome: outcome(caller, err)}
+	return door.For(caller, resilience.Verdict{Outcome: outcome(err)})
 }
 
-func outcome(caller context.Context, err error) resilience.Outcome {
+func outcome(err error) resilience.Outcome {
 	if err == nil {
 		return resilience.Success
 	}
@@ -145,13 +145,10 @@ func outcome(caller context.Context, err error) resilience.Outcome {
 	if st, ok := status.FromError(err); ok {
 		return transport(st)
 	}
-	switch {
-	case door.CallerLeft(caller, err),
-		errors.Is(err, client.ErrClientNotReady):
+	if errors.Is(err, client.ErrClientNotReady) {
 		return resilience.Ignored
-	default:
-		return resilience.Failure
 	}
+	return resilience.Failure
 }
 
 // transport reads a gRPC status. Two of them tell the caller's mistakes from

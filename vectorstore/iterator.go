@@ -63,10 +63,10 @@ func (i *Iterator) Next(ctx context.Context) (set client.ResultSet, err error) {
 
 func (i *Iterator) next(ctx context.Context) (client.ResultSet, error) {
 	iteration := i.call.Context()
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, pageKey{}, i.expr))
+	page, cancel := context.WithCancel(context.WithValue(ctx, pageKey{}, i.expr))
 	defer cancel()
 	defer context.AfterFunc(iteration, cancel)()
-	set, err := i.it.Next(ctx)
+	set, err := i.it.Next(page)
 	if err == nil {
 		if wrong := evenRows(set); wrong != nil {
 			err = &ContractError{Op: nameIterator, Reason: wrong.Error()}
@@ -80,6 +80,9 @@ func (i *Iterator) next(ctx context.Context) (client.ResultSet, error) {
 		err = context.DeadlineExceeded // the iteration's own, which reached the SDK as a cancellation
 	case err != io.EOF && errors.Is(err, io.EOF): //nolint:errorlint // callers do compare with errors.Is
 		err = &ContractError{Op: nameIterator, Reason: "it broke off: " + err.Error()}
+	}
+	if iteration.Err() != nil {
+		ctx = iteration // its caller has left, or its time is up
 	}
 	i.call.EndFor(ctx, err)
 	return nil, err

@@ -142,10 +142,12 @@ func (c *call) end(err *error) {
 	}
 }
 
-// CallerLeft says whether err comes of the caller's own cancellation. An HTTP
-// client gives the cause of it where there is one. A deadline of any origin is
-// a failure: a call that hangs is an outage.
-func CallerLeft(caller context.Context, err error) bool {
-	return errors.Is(caller.Err(), context.Canceled) &&
-		(errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(caller)))
+// For is a classifier's verdict on a call of caller. What a call ends with
+// after its caller has left, in whatever words, is no failure of the upstream.
+// A deadline of any origin is another matter: a call that hangs is an outage.
+func For(caller context.Context, v resilience.Verdict) resilience.Verdict {
+	if v.Outcome == resilience.Failure && errors.Is(caller.Err(), context.Canceled) {
+		return ignored
+	}
+	return v
 }

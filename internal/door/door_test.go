@@ -3,8 +3,6 @@ package door_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -260,24 +258,35 @@ func TestBreakerOfAGuard(t *testing.T) {
 	assert.Same(t, spare, door.Guard{}.Or(spare).Breaker)
 }
 
-func TestCallerLeft(t *testing.T) {
-	boom := errors.New("the run is over")
+func TestForACallerWhoHasLeft(t *testing.T) {
 	cancelled, cancel := context.WithCancelCause(t.Context())
-	cancel(boom)
+	cancel(errors.New("the run is over"))
 	late, done := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
 	defer done()
-	for _, row := range []struct {
-		caller context.Context
-		err    error
-		want   bool
-	}{
-		{cancelled, fmt.Errorf("get: %w", context.Canceled), true},
-		{cancelled, fmt.Errorf("get: %w", boom), true},
-		{cancelled, io.ErrUnexpectedEOF, false},
-		{t.Context(), context.Canceled, false},
-		{late, context.DeadlineExceeded, false},
-		{late, context.Canceled, false},
+	failure := resilience.Verdict{Outcome: resilience.Failure}
+	for _, caller := range []context.Context{t.Context(), late} {
+		assert.Equal(t, failure, door.For(caller, failure))
+	}
+	assert.Equal(t, resilience.Verdict{Outcome: resilience.Ignored}, door.For(cancelled, failure))
+	for _, answer := range []resilience.Verdict{
+		{},
+		{Outcome: resilience.Denied},
+		{Outcome: resilience.Throttled, RetryAfter: time.Second, Unavailable: true},
 	} {
-		assert.Equal(t, row.want, door.CallerLeft(row.caller, row.err), "%v", row)
+		assert.Equal(t, answer, door.For(cancelled, answer), "an answer is one, with or without a caller")
+	}
+}
+
+// The verdict that the breaker counted is the one that everybody is told.
+func TestRefusalFurtherInIsToldAsIgnored(t *testing.T) {
+	inner := testutil.NewBreaker(t, "inner", resilience.Config{})
+	inner.Trip("drill")
+	refusal := inner.Do(t.Context(), func(context.Context) error { return nil })
+	for name, call := range ways {
+		w := watch(t, resilience.Config{FailMax: 1})
+		require.Equal(t, refusal, call(t.Context(), w, refusal), name)
+		assert.Equal(t, []resilience.Verdict{{Outcome: resilience.Ignored}}, w.settled, name)
+		assert.Equal(t, w.settled, w.ended, name)
+		assert.Equal(t, resilience.Closed, w.guard.Breaker.State(), name)
 	}
 }

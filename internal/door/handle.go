@@ -171,8 +171,7 @@ func (h *Handle) settle(read func() resilience.Verdict, err error) {
 		h.end(v, err)
 	}()
 	h.op.observe(h.guard.Breaker, h.started)
-	v = read()
-	h.permit.Settle(v, err)
+	v = h.permit.Settle(read(), err)
 	if h.slot != nil {
 		h.slot.Settled(v)
 	}
