@@ -65,65 +65,61 @@ func connect(ctx context.Context) (clients, error) {
 	return clients{chat: chat, objects: objects, vectors: vectors}, nil
 }
 
-// callError is the error of a call, with the breaker and the verdict of its
-// door.
+// callError is the error of a call to an upstream, with what its door makes of
+// errors.
 type callError struct {
-	breaker *resilience.Breaker
-	verdict resilience.Verdict
-	err     error
+	breaker  *resilience.Breaker
+	classify func(context.Context, error) resilience.Verdict
+	err      error
 }
 
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// classify is the classifier for resilience.ExitCode: the door has the verdict.
-func (e *callError) classify(context.Context, error) resilience.Verdict { return e.verdict }
-
 // load is the task.
 func load(ctx context.Context, c clients, key, text string) error {
 	ctx = resilience.WithTask(ctx, "load "+key) // no retry below the orchestrator
 
-	var verdict resilience.Verdict // of the last call that was admitted
-	settled := func(v resilience.Verdict) { verdict = v }
-	failed := func(b *resilience.Breaker, step string, err error) error {
-		if cause := context.Cause(ctx); cause != nil { // not every SDK returns it
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		return &callError{b, verdict, fmt.Errorf("%s %s: %w", step, key, err)}
-	}
-
-	model := llm.Guard{Settled: settled}
-	chat, err := model.CreateChatCompletion(ctx, c.chat, openai.ChatCompletionRequest{
+	chat, err := llm.CreateChatCompletion(ctx, c.chat, openai.ChatCompletionRequest{
 		Model:    "gpt-4o-mini",
 		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "Summarise:\n" + text}},
 	})
 	if err != nil {
-		return failed(resilience.LLM, "summarising", err)
+		return failed(ctx, resilience.LLM, llm.Classify, fmt.Errorf("summarising %s: %w", key, err))
 	}
 	summary := chat.Choices[0].Message.Content
 
-	vectors, err := model.CreateEmbeddings(ctx, c.chat, openai.EmbeddingRequestStrings{
+	vectors, err := llm.CreateEmbeddings(ctx, c.chat, openai.EmbeddingRequestStrings{
 		Model: openai.SmallEmbedding3, Input: []string{summary},
 	})
 	if err != nil {
-		return failed(resilience.LLM, "embedding", err)
+		return failed(ctx, resilience.LLM, llm.Classify, fmt.Errorf("embedding %s: %w", key, err))
 	}
 	vector := vectors.Data[0].Embedding
 
-	objects := objectstore.Guard{Settled: settled}
-	if _, err := objects.PutObject(ctx, c.objects, &s3.PutObjectInput{
+	if _, err := objectstore.PutObject(ctx, c.objects, &s3.PutObjectInput{
 		Bucket: aws.String("summaries"), Key: aws.String(key), Body: strings.NewReader(summary),
 	}); err != nil {
-		return failed(resilience.S3, "keeping", err)
+		return failed(ctx, resilience.S3, objectstore.Classify, fmt.Errorf("keeping %s: %w", key, err))
 	}
 
-	rows := vectorstore.Guard{Settled: settled}
-	if _, err := rows.Upsert(ctx, c.vectors, "summaries", "",
+	if _, err := vectorstore.Upsert(ctx, c.vectors, "summaries", "",
 		entity.NewColumnVarChar("id", []string{key}),
 		entity.NewColumnFloatVector("vector", len(vector), [][]float32{vector})); err != nil {
-		return failed(resilience.Milvus, "indexing", err)
+		return failed(ctx, resilience.Milvus, vectorstore.Classify, fmt.Errorf("indexing %s: %w", key, err))
 	}
 	return nil
+}
+
+// failed is the error of a call. Where the task was told to stop it says so,
+// since not every SDK does.
+func failed(
+	ctx context.Context, b *resilience.Breaker, classify func(context.Context, error) resilience.Verdict, err error,
+) error {
+	if cause := context.Cause(ctx); cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return &callError{b, classify, err}
 }
 
 // exitCode tells the orchestrator whether and when to run the task again.

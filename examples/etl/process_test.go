@@ -328,8 +328,7 @@ func TestExitCodeOfOwnFaults(t *testing.T) {
 	u.model.WantRequests(0)
 }
 
-// The verdict that a door tells is that of its classifier, which a task may
-// pass in its place.
+// The task keeps each error with the classifier of its door.
 func TestExitCodeByTheClassifierOfTheDoor(t *testing.T) {
 	for _, row := range []struct {
 		breaker  *resilience.Breaker
