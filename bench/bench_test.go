@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -233,6 +234,67 @@ func BenchmarkCountWindow(b *testing.B) {
 			"failsafe-go executor",
 			viaExecutor(circuitbreaker.NewBuilder[int]().WithFailureThresholdRatio(50, 100).Build()),
 		},
+	})
+}
+
+// BenchmarkHalfOpen is a refusal while a probe runs, alone and beside a stream
+// that renews its lease.
+func BenchmarkHalfOpen(b *testing.B) {
+	halfOpen := func() (*resilience.Breaker, *resilience.Permit) {
+		br := penstock(resilience.Config{ResetTimeout: time.Nanosecond, ProbeTimeout: time.Hour})
+		br.Trip("bench")
+		probe, err := br.Allow(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return br, probe
+	}
+	quiet, _ := halfOpen()
+	busy, stream := halfOpen()
+	refused, refusedBusy, calls := viaCall(quiet), viaCall(busy), atomic.Int64{}
+	tripped := gobreaker.NewCircuitBreaker[int](gobreakerSettings(gobreaker.Settings{Timeout: time.Nanosecond}))
+	for range 6 {
+		_, _ = tripped.Execute(func() (int, error) { return 0, errDown })
+	}
+	hold := make(chan struct{})
+	defer close(hold)
+	probing := make(chan struct{})
+	go func() {
+		_, _ = tripped.Execute(func() (int, error) { close(probing); <-hold; return 1, nil })
+	}()
+	<-probing
+	measure(b, "half-open, refused", []rival{
+		{ours, refused},
+		{ours + " while a stream renews every 100 calls", func() error {
+			if calls.Add(1)%100 == 0 {
+				stream.Renew()
+			}
+			return refusedBusy()
+		}},
+		{"gobreaker", func() error {
+			_, err := tripped.Execute(bare)
+			return err
+		}},
+	})
+}
+
+func BenchmarkKeyed(b *testing.B) {
+	family, err := resilience.NewRegistry(resilience.Config{}).Keyed("bench", resilience.Config{Logger: discard})
+	if err != nil {
+		b.Fatal(err)
+	}
+	measure(b, "one of a family", []rival{
+		{ours, func() error {
+			_, err := resilience.Call(ctx, family.Get("a"), answer)
+			return err
+		}},
+		{ours + ", permit", func() error {
+			p, err := family.Allow(ctx, "a")
+			if err == nil {
+				p.Done(nil)
+			}
+			return err
+		}},
 	})
 }
 

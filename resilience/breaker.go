@@ -19,6 +19,7 @@ type Breaker struct {
 	policy  policy
 	timer   timer
 	plain   bool  // Consecutive: a closed success touches the word alone
+	timely  bool  // the window asks when a success ended
 	slow    int64 // calls this long are slow; 0 if nothing asks
 	extras  bool  // a call needs equip
 	latch   any   // the key of its refusals in a task
@@ -72,6 +73,7 @@ func makeBreaker(name string, cfg Config) *Breaker {
 		b.plain = true
 	} else {
 		b.slow = b.core.window.rule().threshold
+		_, b.timely = b.core.window.(*timeWindow)
 		b.acceptLocked(&b.core)
 	}
 	b.extras = b.slow > 0 || cfg.CallTimeout > 0

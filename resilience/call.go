@@ -210,7 +210,9 @@ func (c *call) finish() {
 	if !c.done {
 		c.record(result{verdict: Verdict{Outcome: Ignored}}, statPanics)
 	}
-	c.b.unpin()
+	if c.b.member != nil {
+		c.b.unpin()
+	}
 }
 
 // end classifies err, records the outcome and returns the verdict that counted.
@@ -254,15 +256,21 @@ func (c *call) settle(v Verdict, err error) Verdict {
 	return v
 }
 
-// succeed takes no lock and reads no clock if the breaker is closed and has no
-// window.
+// succeed takes no lock if the breaker is closed, and reads no clock unless it
+// has a window of time or counts slow calls.
 func (c *call) succeed() {
-	if !c.b.plain || c.ticket.probe != 0 || c.shadow {
-		c.record(result{}, statSuccess)
+	b := c.b
+	switch {
+	case c.ticket.probe != 0 || c.shadow:
+	case b.plain:
+		c.done = true
+		b.totals.add(b.clearStreak(c.ticket.gen))
+		return
+	case !b.timely && b.slow == 0 && b.leave(c.ticket.gen, 0):
+		c.done = true
 		return
 	}
-	c.done = true
-	c.b.totals.add(c.b.clearStreak(c.ticket.gen))
+	c.record(result{}, statSuccess)
 }
 
 // clearStreak is a success of the closed state of generation gen.
