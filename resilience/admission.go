@@ -171,7 +171,7 @@ func (b *Breaker) afterProbe(c *call) (err error) {
 	b.apply(func(core *core) {
 		core.tick(now)
 		*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller, ticket: ticket{gen: core.gen}}
-		err = b.turnedAway(core, core.state == Closed)
+		err = b.turnedAway(core, core.state == Closed && core.rampAdmits(core.latest))
 	})
 	return err
 }

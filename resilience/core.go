@@ -3,7 +3,6 @@ package resilience
 import (
 	"errors"
 	"math"
-	"math/bits"
 	"slices"
 )
 
@@ -154,6 +153,7 @@ type core struct {
 	rampUntil  int64  // 0 without one
 	rampCredit int64  // in parts per million of a call
 
+	veteran              bool   // another breaker of its name has been here before it
 	opened, probes, lost uint64 // lost: leases that ran out
 	lastFailure          error
 	out                  []change
@@ -365,91 +365,6 @@ func (c *core) throttledUntil(now int64) int64 {
 	return now + c.policy.reset
 }
 
-// reopen is open after a failed probe: the wait may have grown.
-func (c *core) reopen(at int64, w why, tally counts) {
-	c.failed++
-	c.open(at, at+c.wait(), w, tally)
-}
-
-// wait is the time to the next probe after so many failed ones: exponential
-// backoff with equal jitter, between half of the doubled wait and all of it.
-// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
-func (c *core) wait() int64 {
-	reset, most := c.policy.reset, c.policy.maxReset
-	if most == 0 {
-		return reset
-	}
-	grown := most
-	if c.failed < 63 && reset <= most>>c.failed {
-		grown = reset << c.failed
-	}
-	half := grown / 2
-	return max(reset, half+int64(c.draw()%uint64(grown-half+1)))
-}
-
-// draw is a step of SplitMix64 (Steele, Lea and Flood, 2014). The generator is
-// part of the core, so that a step that is repeated draws the same number.
-func (c *core) draw() uint64 {
-	c.random += 0x9e3779b97f4a7c15
-	z := c.random
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// The ramp.
-
-// rampStart is the share of calls that a ramp begins with; whole is all of
-// them. Both are in parts per million.
-const (
-	rampStart = 100_000
-	whole     = 1_000_000
-)
-
-func (c *core) startRamp(now int64) {
-	if c.policy.ramp > 0 {
-		c.rampFrom, c.rampUntil = now, now+c.policy.ramp
-		c.rampCredit = whole - rampStart // the first call is admitted
-	}
-}
-
-// rampShare is the share of calls that are admitted: it rises in a straight
-// line from nothing to all of them, and is never below rampStart.
-func (c *core) rampShare(now int64) int64 {
-	if now >= c.rampUntil {
-		return whole
-	}
-	hi, lo := bits.Mul64(uint64(max(0, now-c.rampFrom)), whole)
-	share, _ := bits.Div64(hi, lo, uint64(c.policy.ramp))
-	return max(rampStart, int64(share))
-}
-
-// share is rampShare as of the last step.
-func (c *core) share() float64 {
-	if c.rampUntil == 0 {
-		return 1
-	}
-	return float64(c.rampShare(c.latest)) / whole
-}
-
-// rampAdmits decides about one call. The shares of the calls add up, and each
-// whole sum admits one.
-func (c *core) rampAdmits(now int64) bool {
-	if c.rampUntil == 0 {
-		return true
-	}
-	share := c.rampShare(now)
-	if share == whole {
-		c.rampUntil = 0
-		return true
-	}
-	if c.rampCredit += share; c.rampCredit < whole {
-		return false
-	}
-	c.rampCredit = min(c.rampCredit-whole, whole)
-	return true
-}
-
 // The four moves, and the hold.
 
 func (c *core) open(at, until int64, w why, tally counts) {
@@ -586,7 +501,7 @@ const (
 	streakBits = 16
 
 	stateMask  = 1<<stateBits - 1
-	veteranBit = 1 << stateBits       // has left closed at least once
+	veteranBit = 1 << stateBits       // tasks may have been refused
 	rampBit    = 1 << (stateBits + 1) // admits a share of calls
 	streakAt   = stateBits + 2
 	streakMask = uint64(maxStreak) << streakAt
@@ -595,7 +510,7 @@ const (
 
 func (c *core) word() uint64 {
 	w := uint64(c.state) | uint64(c.streak)<<streakAt | c.gen<<genAt
-	if c.opened > 0 {
+	if c.veteran || c.opened > 0 {
 		w |= veteranBit
 	}
 	if c.rampUntil != 0 {

@@ -15,9 +15,11 @@
 //
 // The zero Config opens after five counted failures in a row, sends a probe
 // after 60 seconds and closes on one good probe. Config.Trip may count failures
-// in a window instead; package trip has the rules. Milvus, S3 and LLM exist
-// from the start; New, Registry.Register and Registry.Keyed make other
-// breakers.
+// in a window instead; package trip has the rules. MaxResetTimeout, Ramp and
+// Shadow, all off by default, let the wait grow after failed probes, admit a
+// growing share of calls after closing, and try a policy without refusing
+// anything. Milvus, S3 and LLM exist from the start; New, Registry.Register and
+// Registry.Keyed make other breakers.
 //
 // # What counts
 //
@@ -26,19 +28,23 @@
 // a throttling upstream only holds probes back, and a denied credential stops
 // the breaker if Config.StopOnDenied is set. A throttling upstream that is
 // Unavailable counts as failing. A deadline is a Failure, no matter who set it.
-// A panic propagates to the caller and counts as neither.
+// Whatever a classifier says, the failure of a caller that was cancelled and
+// the refusal of another breaker are Ignored. A panic propagates to the caller
+// and counts as neither.
 //
 // # Time
 //
 // Nothing runs in the background. An open breaker turns half-open when a call
-// comes, and reads half-open from the instant its wait is over. Only the
-// monotonic clock is read, and not at all by a successful call of a closed
-// breaker under the default policy.
+// comes, and reads half-open from the instant its wait is over. Deadlines are
+// monotonic, dates are those of the wall clock when they are read, and no clock
+// is read by a successful call of a closed breaker under the default policy.
 //
 // # Retries
 //
-// A refusal must not be retried. Its methods tell retriers so, and WithTask
-// enforces it for those that do not ask.
+// A refusal must not be retried. Its methods tell retriers so, and a task
+// enforces it for those that do not ask: NewTask where a worker takes a job,
+// WithTask in a program that is one task. ExitCode and Breaker.RetryAt tell an
+// orchestrator whether and when to run a task again.
 //
 // # Concurrency
 //

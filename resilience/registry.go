@@ -97,6 +97,8 @@ func (r *Registry) Replace(name string, cfg Config) (*Breaker, error) {
 	if _, known := r.breakers[name]; !known {
 		return nil, fmt.Errorf("resilience: there is no breaker %q to replace", name)
 	}
+	b.core.veteran = true // a task that the old one refused is refused by the new one
+	b.word.Store(b.core.word())
 	r.breakers[name] = b
 	return b, nil
 }
