@@ -2,6 +2,12 @@
 // of text in reading order. Parsers make them, and chunks are cut from them.
 package block
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Kind says what part of a document a Block is. The zero value is a Paragraph.
 type Kind uint8
 
@@ -41,6 +47,17 @@ func (k Kind) String() string {
 
 // MarshalText writes the kind as String does.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads what MarshalText writes for one of the kinds, and nothing
+// else.
+func (k *Kind) UnmarshalText(text []byte) error {
+	i := slices.Index(kindNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("block: %q is not a kind of block; the kinds are %s", text, strings.Join(kindNames[:], ", "))
+	}
+	*k = Kind(i)
+	return nil
+}
 
 // Block is a piece of a document that belongs together.
 type Block struct {
