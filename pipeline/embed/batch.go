@@ -2,6 +2,7 @@ package embed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -143,6 +144,9 @@ func isTooLarge(err error) bool {
 	case http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
 		return true
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		if call, ok := errors.AsType[*stop.CallError](err); ok {
+			err = call.Err // whose text is whole
+		}
 		message := strings.ToLower(err.Error())
 		for _, words := range tooLarge {
 			if strings.Contains(message, words) {

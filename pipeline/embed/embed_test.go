@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -166,6 +167,16 @@ func TestBatchesShrink(t *testing.T) {
 		assert.Nil(t, w.ending.Reason())
 		assert.Zero(t, w.guard.Breaker.Snapshot().Failures)
 	}
+}
+
+// The words that say so may come late in a long answer.
+func TestBatchesShrinkAfterALongAnswer(t *testing.T) {
+	w := newWorld(t, llmtest.Options{}, llm.Config{})
+	body := fmt.Sprintf(`{"error":{"message":"%s: too many tokens"}}`, strings.Repeat("a gateway says ", 50))
+	w.model.Script(llmtest.First(1, llmtest.Answer(http.StatusBadRequest, body)))
+	e := w.embedder()
+	requireVectors(t, texts(40), e.Vectors(t.Context(), texts(40)))
+	assert.Equal(t, 3, w.model.Stats().Requests, "two halves, without a canary between them")
 }
 
 // One text that the server always answers with an error is found and fails

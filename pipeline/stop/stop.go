@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/penstock-go/penstock/resilience"
@@ -106,8 +107,8 @@ func wholeSecond(at time.Time) time.Time {
 	return at
 }
 
-// CallError is the error of a call and what its door made of it. It reads as
-// the error that it wraps. Package pipeline/service makes it.
+// CallError is the error of a call and what its door made of it. Package
+// pipeline/service makes it.
 type CallError struct {
 	Upstream string // the breaker's name
 	// as counted; Ignored where nothing was sent, Failure where a good answer
@@ -118,7 +119,32 @@ type CallError struct {
 	Err     error
 }
 
-func (e *CallError) Error() string { return e.Err.Error() }
+// Error is the text of Err on one line of at most 200 bytes, with secrets
+// masked. SDKs may put long ids before the message of the upstream: if the text
+// is too long, it is that of the outermost cause that fits. A breaker's refusal
+// reads as it is.
+func (e *CallError) Error() string {
+	if errors.Is(e.Err, resilience.ErrOpen) || isDenied(e.Err) {
+		return e.Err.Error()
+	}
+	text := shown(e.Err)
+	for cause := errors.Unwrap(e.Err); cause != nil && isCut(text); cause = errors.Unwrap(cause) {
+		if short := shown(cause); !isCut(short) {
+			return short
+		}
+	}
+	return text
+}
+
+// shown is the text of err as a breaker shows its cause.
+func shown(err error) string { return resilience.Transition{Cause: err}.CauseText() }
+
+func isCut(text string) bool { return strings.HasSuffix(text, "…") }
+
+func isDenied(err error) bool {
+	_, ok := errors.AsType[*resilience.DeniedError](err)
+	return ok
+}
 
 // Unwrap gives the door's error.
 func (e *CallError) Unwrap() error { return e.Err }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -213,4 +214,47 @@ func TestUpstreamOfADeniedCall(t *testing.T) {
 	require.NotNil(t, got)
 	assert.Equal(t, stop.Denied, got.Kind)
 	assert.Equal(t, "llm", got.Upstream)
+}
+
+// What a call failed with is shown without the secrets in it, and in the words
+// of the upstream although the SDK puts long ids before them.
+func TestTextOfACallError(t *testing.T) {
+	long := strings.Repeat("id ", 100)
+	said := errors.New("quota wall 4711 for api_key=hunter2hunter2")
+	open := refused(t)
+	for name, row := range map[string]struct {
+		err  error
+		want string
+	}{
+		"short":            {fmt.Errorf("put: %w", said), "put: quota wall 4711 for api_key=***"},
+		"long":             {fmt.Errorf("put: %s: %w", long, said), "quota wall 4711 for api_key=***"},
+		"long to the end":  {errors.New(long), long[:197] + "…"},
+		"several lines":    {errors.New("no\n  such\tthing"), "no such thing"},
+		"a breaker's":      {open, open.Error()},
+		"no error at all":  {nil, ""},
+		"ends in ellipsis": {errors.New("waiting…"), "waiting…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call := &stop.CallError{Upstream: "s3", Err: row.err}
+			assert.Equal(t, row.want, call.Error())
+			assert.Equal(t, row.err, errors.Unwrap(call))
+		})
+	}
+}
+
+// The failure that opened the breaker is in what a run says of its end.
+func TestRefusalNamesTheFailure(t *testing.T) {
+	b, err := resilience.New("crm", resilience.Config{FailMax: 1})
+	require.NoError(t, err)
+	long := errors.New("quota wall 4711 for api_key=hunter2hunter2 " + strings.Repeat("and so on ", 50))
+	require.Error(t, b.Do(t.Context(), func(context.Context) error { return long }))
+	refused := b.Do(t.Context(), func(context.Context) error { return nil })
+	got := stop.Of(&stop.CallError{Upstream: "llm", Err: refused})
+	require.NotNil(t, got)
+	assert.Equal(t, stop.Deferred, got.Kind)
+	for _, text := range []string{got.Error(), got.Report().Reason, stop.Defer("embed", "deferred", got.Err).Error()} {
+		assert.Contains(t, text, "last failure: quota wall 4711 for api_key=***")
+		assert.Contains(t, text, "next probe in 1m0s")
+		assert.NotContains(t, text, "hunter2")
+	}
 }
