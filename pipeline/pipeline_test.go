@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -470,4 +471,29 @@ func TestHashEndsWithTheRun(t *testing.T) {
 	assert.Equal(t, pipeline.StopInterrupted, stopOf(t, err).Kind)
 	assert.Equal(t, pipeline.Deferred, w.reports["huge.txt"].Result)
 	assert.Equal(t, "read", w.reports["huge.txt"].Stage)
+}
+
+// A breaker that an operator holds says so in the summary, in which its state
+// alone would look like any other.
+func TestSummaryShowsHolds(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.corpus(3)
+	p := w.pipeline()
+	summary, err := p.Run(t.Context(), w.documents())
+	require.NoError(t, err)
+	assert.Nil(t, summary.Holds)
+
+	w.config.LLMGuard.Breaker.ForceClose("migration")
+	w.config.ObjectGuard.Breaker.ForceOpen("")
+	w.corpus(4)
+	summary, err = p.Run(t.Context(), w.documents())
+	var stopped *pipeline.StopError
+	require.ErrorAs(t, err, &stopped)
+	assert.Equal(t, pipeline.StopDeferred, stopped.Kind)
+	assert.Zero(t, stopped.RetryAt, "only a reset ends it")
+	assert.Equal(t, map[string]string{"s3": "open", "milvus": "closed", "llm": "closed"}, summary.Breakers)
+	assert.Equal(t, map[string]string{"s3": "forced_open", "llm": "forced_closed: migration"}, summary.Holds)
+	text, err := json.Marshal(summary)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"holds":{"llm":"forced_closed: migration","s3":"forced_open"}`)
 }

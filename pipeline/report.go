@@ -72,6 +72,9 @@ type Summary struct {
 	Stopped          *Stop         `json:"stopped,omitempty"`
 	// Breakers are the states of the three breakers at the end of the run.
 	Breakers map[string]string `json:"breakers"`
+	// Holds are forced_open, forced_closed or denied, and why, for each breaker
+	// that was held where it is.
+	Holds map[string]string `json:"holds,omitempty"`
 }
 
 // add counts one document.

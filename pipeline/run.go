@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -191,10 +192,7 @@ func (r *run) unlisted(call *stop.CallError, err error) {
 func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
 	r.Metrics.RunEnded(time.Now())
-	r.summary.Breakers = map[string]string{}
-	for _, s := range r.services {
-		r.summary.Breakers[s.Breaker().Name()] = s.Breaker().State().String()
-	}
+	r.lookAtBreakers()
 	r.summary.ChatTokens = r.enrich.Spent()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
 	if ended == nil {
@@ -202,6 +200,21 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	}
 	r.summary.Stopped = ended.Report()
 	return r.summary, ended
+}
+
+func (r *run) lookAtBreakers() {
+	r.summary.Breakers = map[string]string{}
+	for _, s := range r.services {
+		breaker := s.Breaker().Snapshot()
+		r.summary.Breakers[breaker.Name] = breaker.State.String()
+		if breaker.Held == "" {
+			continue
+		}
+		if r.summary.Holds == nil {
+			r.summary.Holds = map[string]string{}
+		}
+		r.summary.Holds[breaker.Name] = strings.TrimSuffix(breaker.Held+": "+breaker.HeldReason, ": ")
+	}
 }
 
 // leftovers is the stop of a run that went through and left documents behind.
