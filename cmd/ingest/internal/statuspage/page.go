@@ -17,7 +17,7 @@
 //	/events        changes, as server-sent events
 //	/metrics       for Prometheus
 //	/healthz       200 while the process is alive
-//	/readyz        503 while a breaker is open; the body says which
+//	/readyz        503 while a breaker refuses calls; the body says which
 //	/login         with a token only
 //
 // The page works without JavaScript: it is rendered on the server and reloads
@@ -162,10 +162,11 @@ func (p *Page) PassEnds(summary pipeline.Summary, fault error, at, next time.Tim
 	p.hub.wakeUp()
 }
 
-// notReady names the breakers that are open.
+// notReady names the breakers that are open. In shadow mode a breaker refuses
+// nothing.
 func (p *Page) notReady() (open []string) {
 	for _, b := range p.config.Breakers {
-		if b.State() == resilience.Open {
+		if b.State() == resilience.Open && !b.Config().Shadow {
 			open = append(open, b.Name())
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // books is a Journal in memory.
@@ -114,6 +115,17 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 	return f
 }
 
+// own adds a breaker with a policy of its own to the page.
+func (f *fixture) own(t *testing.T, config resilience.Config) *resilience.Breaker {
+	t.Helper()
+	config.Logger = quiet
+	b, err := resilience.New("own", config)
+	require.NoError(t, err)
+	f.config.Breakers = append(f.config.Breakers, b)
+	t.Cleanup(b.Observe(f.transition))
+	return b
+}
+
 func fail(b *resilience.Breaker, text string) {
 	_ = b.Do(context.Background(), func(context.Context) error { return errors.New(text) })
 }
@@ -163,6 +175,88 @@ func TestPageShowsBreakers(t *testing.T) {
 		assert.Contains(t, body, want)
 	}
 	assert.NotContains(t, body, "hunter2")
+}
+
+// A hold is shown with its reason and its beginning, on the breaker and among
+// the changes; one that leaves the state as it is does not look like a change.
+func TestPageShowsHolds(t *testing.T) {
+	f := newFixture(t, nil)
+	f.s3.ForceClose("migration")
+	f.milvus.ForceOpen("maintenance")
+	body := f.get("/").Body.String()
+	since := f.s3.Snapshot().HeldSince.UTC().Format("2006-01-02 15:04:05")
+	for _, want := range []string{
+		`data-upstream="s3" data-state="closed" data-held="forced_closed"`,
+		"Held closed: failures do not open it, until a reset.", since + "</time> UTC: <bdi>migration</bdi>",
+		`data-upstream="milvus" data-state="open" data-held="forced_open"`,
+		"Held open: only a reset closes it.", "UTC: <bdi>maintenance</bdi>",
+		`<strong>s3</strong> stays <span class="to">closed</span>, forced closed`,
+		`<span class="to">open</span>, forced open`,
+	} {
+		assert.Contains(t, body, want)
+	}
+	assert.NotContains(t, body, "<strong>s3</strong> closed", "it is no change of state")
+
+	f.s3.Reset()
+	f.milvus.Reset()
+	body = f.get("/").Body.String()
+	assert.NotContains(t, body, "data-held")
+	assert.Contains(t, body, `<strong>s3</strong> stays <span class="to">closed</span>, no longer held`)
+	assert.Regexp(t, `<strong>milvus</strong> open .*<span class="to">closed</span> <span`, body)
+}
+
+func TestPageShowsADeniedBreaker(t *testing.T) {
+	f := newFixture(t, nil)
+	b := f.own(t, resilience.Config{
+		StopOnDenied: true,
+		Classify: func(context.Context, error) resilience.Verdict {
+			return resilience.Verdict{Outcome: resilience.Denied}
+		},
+	})
+	fail(b, "quota wall 4711, api_key=hunter2hunter2")
+	body := f.get("/").Body.String()
+	assert.Contains(t, body, `data-upstream="own" data-state="open" data-held="denied"`)
+	assert.Contains(t, body, "Held open: the credential or the quota was denied. Fix that and reset it.")
+	assert.Contains(t, body, "<bdi>quota wall 4711, api_key=***</bdi>")
+	assert.NotContains(t, body, "hunter2")
+}
+
+func TestPageShowsARamp(t *testing.T) {
+	f := newFixture(t, nil)
+	clock := testutil.NewClock()
+	b := f.own(t, resilience.Config{FailMax: 1, ResetTimeout: time.Minute, Ramp: time.Minute, Clock: clock})
+	assert.NotContains(t, f.get("/").Body.String(), "<dt>Admitted</dt>")
+	fail(b, "away")
+	clock.Advance(time.Minute)
+	require.NoError(t, b.Do(t.Context(), func(context.Context) error { return nil }))
+	clock.Advance(30 * time.Second)
+	for range 10 {
+		_ = b.Do(t.Context(), func(context.Context) error { return nil }) // most are turned away
+	}
+	body := f.get("/").Body.String()
+	assert.Contains(t, body, "A growing share of calls is admitted; the others are turned away.")
+	assert.Contains(t, body, "<dt>Admitted</dt><dd>50 % of calls</dd>")
+	assert.Contains(t, body, fmt.Sprintf("<dt>Turned away</dt><dd>%d</dd>", b.Snapshot().Shed))
+	assert.Equal(t, http.StatusOK, f.get("/readyz").Code)
+}
+
+// In shadow mode a breaker refuses nothing, so the service is ready.
+func TestPageShowsShadowMode(t *testing.T) {
+	f := newFixture(t, nil)
+	b := f.own(t, resilience.Config{FailMax: 1, Shadow: true})
+	fail(b, "away")
+	require.NoError(t, b.Do(t.Context(), func(context.Context) error { return nil }))
+	body := f.get("/").Body.String()
+	assert.Contains(t, body, "Shadow mode: calls are admitted, and counted where they would be refused.")
+	assert.Contains(t, body, "<dt>Would be refused</dt><dd>1</dd>")
+	assert.Contains(t, body, "(shadow mode)")
+	assert.Equal(t, http.StatusOK, f.get("/readyz").Code)
+}
+
+func TestPageCountsMissingChanges(t *testing.T) {
+	f := newFixture(t, nil)
+	f.transition(resilience.Transition{Upstream: "s3", To: resilience.Open, Dropped: 3})
+	assert.Contains(t, f.get("/").Body.String(), "3 changes before this one are missing")
 }
 
 func TestPageShowsPasses(t *testing.T) {

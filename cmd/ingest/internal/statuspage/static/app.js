@@ -22,13 +22,13 @@
     }
   };
 
-  const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.upstream, e.dataset.state]));
+  const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.upstream, e.dataset.held ? e.dataset.held + " and " + e.dataset.state : e.dataset.state]));
 
   // Tell a screen reader what changed, not the whole page.
   const announce = (before, after) => {
     const changes = [];
     for (const [upstream, state] of after) {
-      if (before.has(upstream) && before.get(upstream) !== state) changes.push(upstream + " is " + state.replace("_", "-"));
+      if (before.has(upstream) && before.get(upstream) !== state) changes.push(upstream + " is " + state.replaceAll("_", "-"));
     }
     if (changes.length > 0) news.textContent = changes.join(", ");
   };
