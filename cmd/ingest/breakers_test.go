@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil"
@@ -50,6 +52,27 @@ func TestNextPass(t *testing.T) {
 	assert.Equal(t, now.Add(time.Hour), s.next(now, stop.Before(limited)), "failed on the first call")
 }
 
+// A breaker in shadow mode refuses nothing, and one that ramps up or is held
+// closed admits calls: no pass waits for it.
+func TestNextPassWaitsForNoBreakerThatAdmitsCalls(t *testing.T) {
+	clock := testutil.NewClock()
+	breakers := resilience.NewRegistry(
+		resilience.Config{Clock: clock, FailMax: 1, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+	shadow := breakers.MustRegister("llm", resilience.Config{Shadow: true})
+	ramp := breakers.MustRegister("milvus", resilience.Config{Ramp: time.Minute})
+	held := breakers.MustRegister("s3", resilience.Config{})
+	ramp.Trip("drill")
+	clock.Advance(time.Minute)
+	require.NoError(t, ramp.Do(t.Context(), func(context.Context) error { return nil }))
+	require.Less(t, ramp.Snapshot().RampShare, 1.0)
+	shadow.Trip("drill")
+	held.Trip("drill")
+	held.ForceClose("migration")
+	s := &service{command: &serveCmd{Interval: time.Hour}, breakers: breakers.All()}
+	now := clock.Now()
+	assert.Equal(t, time.Hour, s.next(now, nil).Sub(now))
+}
+
 // A full disk costs the line, not the call that made the transition.
 func TestAuditLogThatCannotBeWritten(t *testing.T) {
 	file, err := os.Open(os.DevNull) // for reading only
@@ -59,4 +82,17 @@ func TestAuditLogThatCannotBeWritten(t *testing.T) {
 	l := &auditLog{to: file, log: slog.New(slog.NewTextHandler(&log, nil))}
 	l.write(resilience.Transition{Upstream: "s3", To: resilience.Open})
 	assert.Contains(t, log.String(), "missing from the audit log")
+}
+
+// A journal may be of a program that holds its breakers.
+func TestStatusShowsHolds(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{stdout: &out, settings: &Settings{}}
+	at := time.Now()
+	a.printStatus(destinationStatus{EndedAt: &at, LastRun: &pipeline.Summary{
+		Breakers: map[string]string{"llm": "closed", "s3": "open"},
+		Holds:    map[string]string{"s3": "forced_open: maintenance\nuntil noon"},
+	}})
+	assert.Contains(t, out.String(), "    breaker llm: closed\n")
+	assert.Contains(t, out.String(), "    breaker s3: open, forced_open: maintenance until noon\n")
 }

@@ -106,7 +106,8 @@ func (a *app) startAudit() error {
 	return nil
 }
 
-// auditRecord is a line of the audit log.
+// auditRecord is a line of the audit log. A hold that begins or ends without a
+// change of state has an event of its own.
 type auditRecord struct {
 	Time          time.Time        `json:"time"`
 	Event         string           `json:"event"`
@@ -116,6 +117,9 @@ type auditRecord struct {
 	To            resilience.State `json:"to"`
 	Generation    uint64           `json:"generation"`
 	Reason        string           `json:"reason"`
+	Cause         string           `json:"cause,omitempty"`
+	Held          string           `json:"held,omitempty"`
+	Shadow        bool             `json:"shadow,omitempty"`
 	Eligible      int              `json:"eligible"`
 	Failures      int              `json:"failures"`
 	OpenUntil     *time.Time       `json:"open_until"`
@@ -124,15 +128,20 @@ type auditRecord struct {
 	InState       float64          `json:"in_state_seconds"`
 	SinceOpened   float64          `json:"since_opened_seconds"`
 	Refused       uint64           `json:"refused"`
+	Dropped       uint64           `json:"dropped,omitempty"`
 }
 
 func newAuditRecord(t resilience.Transition) auditRecord {
 	r := auditRecord{
 		Time: t.At.UTC(), Event: "circuit_breaker_transition", Process: os.Getpid(), Upstream: t.Upstream,
-		From: t.From, To: t.To,
-		Generation: t.Generation, Reason: t.Reason, Eligible: t.Eligible, Failures: t.Failures, ProbeID: t.ProbeID,
+		From: t.From, To: t.To, Generation: t.Generation, Reason: t.Reason,
+		Cause: t.CauseText(), Held: t.Held, Shadow: t.Shadow,
+		Eligible: t.Eligible, Failures: t.Failures, ProbeID: t.ProbeID,
 		PolicyVersion: t.PolicyVersion, InState: t.InState.Seconds(), SinceOpened: t.SinceOpened.Seconds(),
-		Refused: t.Refused,
+		Refused: t.Refused, Dropped: t.Dropped,
+	}
+	if t.From == t.To {
+		r.Event = "circuit_breaker_hold"
 	}
 	if !t.OpenUntil.IsZero() {
 		until := t.OpenUntil.UTC()

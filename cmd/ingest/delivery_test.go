@@ -1,10 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -120,4 +127,36 @@ func TestAuditLog(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, time.Minute, until.Sub(at))
 	}
+}
+
+// Where an operator's hold begins or ends and the state stays, the line is not
+// that of a change of state.
+func TestAuditLogOfHolds(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "audit.jsonl"))
+	require.NoError(t, err)
+	defer file.Close()
+	log := &auditLog{to: file, log: slog.New(slog.DiscardHandler)}
+	b, err := resilience.New("s3", resilience.Config{FailMax: 1, Shadow: true, Logger: log.log})
+	require.NoError(t, err)
+	defer b.Observe(log.write)()
+	b.ForceClose("migration")
+	b.Reset()
+	require.Error(t, b.Do(t.Context(), func(context.Context) error { return errors.New("password=hunter2 is\nwrong") }))
+	log.write(resilience.Transition{Upstream: "s3", To: resilience.Open, Dropped: 3})
+
+	content, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	var got []string
+	for line := range strings.Lines(string(content)) {
+		var all map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &all))
+		got = append(got, fmt.Sprintf("%v %v %v %v %v %v %v %v", all["event"], all["from"], all["to"], all["reason"],
+			all["held"], all["cause"], all["shadow"], all["dropped"]))
+	}
+	assert.Equal(t, []string{
+		"circuit_breaker_hold closed closed migration forced_closed <nil> true <nil>",
+		"circuit_breaker_hold closed closed reset <nil> <nil> true <nil>",
+		"circuit_breaker_transition closed open consecutive failures <nil> password=*** is wrong true <nil>",
+		"circuit_breaker_transition closed open  <nil> <nil> <nil> 3",
+	}, got)
 }

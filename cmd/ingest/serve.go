@@ -222,7 +222,7 @@ func (s *service) next(now time.Time, ended error) time.Time {
 	}
 	for _, b := range s.breakers {
 		snapshot := b.Snapshot()
-		if snapshot.State == resilience.Open && snapshot.OpenUntil.After(probe) {
+		if snapshot.State == resilience.Open && !snapshot.Shadow && snapshot.OpenUntil.After(probe) {
 			probe = snapshot.OpenUntil
 		}
 	}

@@ -86,7 +86,11 @@ func (a *app) printStatus(s destinationStatus) {
 	if s.LastRun != nil {
 		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", s.EndedAt.Local().Format(time.DateTime))
 		for _, upstream := range slices.Sorted(maps.Keys(s.LastRun.Breakers)) {
-			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, s.LastRun.Breakers[upstream])
+			state := s.LastRun.Breakers[upstream]
+			if hold := s.LastRun.Holds[upstream]; hold != "" {
+				state += ", " + plain.Line(hold)
+			}
+			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, state)
 		}
 		writeSummary(a.stdout, "    ", *s.LastRun)
 	}
