@@ -22,13 +22,14 @@
     }
   };
 
-  const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.upstream, e.dataset.held ? e.dataset.held + " and " + e.dataset.state : e.dataset.state]));
+  const inWords = ({ state, held }) => state.replace("_", "-") + (held ? ", " + held.replace("_", " ") : "");
+  const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.upstream, inWords(e.dataset)]));
 
   // Tell a screen reader what changed, not the whole page.
   const announce = (before, after) => {
     const changes = [];
     for (const [upstream, state] of after) {
-      if (before.has(upstream) && before.get(upstream) !== state) changes.push(upstream + " is " + state.replaceAll("_", "-"));
+      if (before.has(upstream) && before.get(upstream) !== state) changes.push(upstream + " is " + state);
     }
     if (changes.length > 0) news.textContent = changes.join(", ");
   };
