@@ -55,13 +55,15 @@ func inOwnWords(status int) llmtest.Fault {
 	return llmtest.Answer(status, fmt.Sprintf(`{"error":{"message":%q,"type":"server_error"}}`, ownMessage))
 }
 
-// failingObjects is an S3 with a bucket that takes nothing.
+// failingObjects is an S3 with a bucket that takes nothing, whose ids are as
+// long as those of AWS.
 func failingObjects(t *testing.T) (env []string, again func()) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead {
 			return
 		}
 		w.Header().Set("X-Amz-Request-Id", strings.Repeat("R", 16))
+		w.Header().Set("X-Amz-Id-2", strings.Repeat("h", 76))
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = fmt.Fprintf(w, "<Error><Code>InternalError</Code><Message>%s</Message></Error>", ownMessage)
 	}))

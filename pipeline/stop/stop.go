@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/penstock-go/penstock/resilience"
@@ -120,26 +119,13 @@ type CallError struct {
 }
 
 // Error is the text of Err on one line of at most 200 bytes, with secrets
-// masked. SDKs may put long ids before the message of the upstream: if the text
-// is too long, it is that of the outermost cause that fits. A breaker's refusal
-// reads as it is.
+// masked, as Transition.CauseText has it. A breaker's refusal reads as it is.
 func (e *CallError) Error() string {
 	if errors.Is(e.Err, resilience.ErrOpen) || isDenied(e.Err) {
 		return e.Err.Error()
 	}
-	text := shown(e.Err)
-	for cause := errors.Unwrap(e.Err); cause != nil && isCut(text); cause = errors.Unwrap(cause) {
-		if short := shown(cause); !isCut(short) {
-			return short
-		}
-	}
-	return text
+	return resilience.Transition{Cause: e.Err}.CauseText()
 }
-
-// shown is the text of err as a breaker shows its cause.
-func shown(err error) string { return resilience.Transition{Cause: err}.CauseText() }
-
-func isCut(text string) bool { return strings.HasSuffix(text, "…") }
 
 func isDenied(err error) bool {
 	_, ok := errors.AsType[*resilience.DeniedError](err)

@@ -10,6 +10,7 @@
 package mask
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -31,8 +32,10 @@ const (
 )
 
 // Text is one line of at most Limit bytes that shows err to an operator, as
-// String does with its text, or "" for nil. An Error method that panics is
-// named by its type. It is safe for concurrent use if err.Error is.
+// String does with its text, or "" for nil. SDKs put ids before the message of
+// the upstream: a text that is too long gives way to that of the outermost
+// cause that fits. An Error method that panics is named by its type. It is safe
+// for concurrent use if err.Error is.
 func Text(err error) (text string) {
 	if err == nil {
 		return ""
@@ -42,8 +45,16 @@ func Text(err error) (text string) {
 			text = String(fmt.Sprintf("%T: its Error method panicked", err))
 		}
 	}()
-	return String(err.Error())
+	text = String(err.Error())
+	for cause := errors.Unwrap(err); cause != nil && isCut(text); cause = errors.Unwrap(cause) {
+		if short := String(cause.Error()); short != "" && !isCut(short) {
+			return short
+		}
+	}
+	return text
 }
+
+func isCut(text string) bool { return strings.HasSuffix(text, ellipsis) }
 
 // String is text without secrets on one line of at most Limit bytes of UTF-8.
 // Runs of white space, control, direction and zero-width characters are one

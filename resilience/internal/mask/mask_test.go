@@ -2,6 +2,7 @@ package mask_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode"
@@ -309,5 +310,27 @@ func BenchmarkString(b *testing.B) {
 				mask.String(row.text)
 			}
 		})
+	}
+}
+
+// Of an error of S3, whose text begins with ids of a hundred bytes, the answer
+// of the server is left and not its ids.
+func TestLongTextGivesWayToItsCause(t *testing.T) {
+	long := strings.Repeat("id ", 100)
+	said := errors.New("api error SlowDown: quota wall 4711 for api_key=hunter2")
+	const shown = "api error SlowDown: quota wall 4711 for api_key=***"
+	put := fmt.Errorf("put: %w", said)
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{put, "put: " + shown},
+		{fmt.Errorf("%s: %w", long, put), "put: " + shown},
+		{fmt.Errorf("%s: %w", long, fmt.Errorf("%s: %w", long, said)), shown},
+		{fmt.Errorf("%s: %w", long, errors.New(long)), mask.String(long)},
+		{fmt.Errorf("%s: %w", long, errors.New("")), mask.String(long)},
+		{errors.Join(errors.New(long), said), mask.String(long)},
+	} {
+		assert.Equal(t, row.want, mask.Text(row.err))
 	}
 }
