@@ -58,9 +58,9 @@ type Config struct {
 	// shorter than ResetTimeout. Default: every wait is ResetTimeout.
 	MaxResetTimeout time.Duration
 	// Ramp, when set, is how long after a good probe has closed the breaker the
-	// share of calls that are admitted grows, in a straight line from 10 % to
-	// all. The others get an *OpenError whose State is Closed. Default: all
-	// calls are admitted at once.
+	// share of calls that are admitted grows: it is the part of Ramp that has
+	// passed, and at least 10 %. The others get an *OpenError whose State is
+	// Closed. Default: all calls are admitted at once.
 	Ramp time.Duration
 	// ProbeTimeout is how long a probe may stay silent before its slot is taken
 	// back and it counts as a failure. Default ResetTimeout, at least 1 ms.
