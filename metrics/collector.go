@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"time"
+	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,12 +16,16 @@ const (
 	outcomeRetriedInTask = "retried_in_task"
 	outcomeStale         = "stale"
 	outcomePanicked      = "panicked"
+	outcomeShed          = "shed"
 )
+
+// holds are what can hold a breaker's state until it is reset.
+var holds = [...]string{"forced_open", "forced_closed", "denied"}
 
 var (
 	stateDesc = desc("state", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.")
-	callsDesc = desc("calls_total", "Calls by outcome. Each call has one outcome: rejected and retried_in_task "+
-		"were refused and never sent, stale ones were answered after their state had ended.", "outcome")
+	callsDesc = desc("calls_total", "Calls by outcome. Each call has one outcome: rejected, retried_in_task and shed "+
+		"ones were never sent, stale ones were answered after their state had ended.", "outcome")
 	transitionsDesc = desc("transitions_total", "State changes.", "from", "to")
 	openedDesc      = desc("opened_total", "Times the breaker opened, including reopenings after a failed probe.")
 	probesDesc      = desc("probes_total", "Probes sent.")
@@ -35,10 +40,18 @@ var (
 		"Consecutive failures that open the breaker. 0 for a window breaker.")
 	windowDesc = desc("window_failure_ratio",
 		"Share of failures among the calls in the window. 0 without a window or calls in it.")
+	heldDesc  = desc("held", "1 for what holds the state until the breaker is reset, 0 for what does not.", "hold")
+	sinceDesc = desc("held_since_timestamp_seconds", "Since when the state is held, as Unix time. 0 if it is not.")
+	rampDesc  = desc("ramp_ratio",
+		"Share of calls admitted. Below 1 only while a breaker with a ramp has closed lately.")
+	shadowDesc   = desc("shadow", "1 if the breaker is in shadow mode and refuses nothing, 0 if not.")
+	shadowedDesc = desc("shadowed_total",
+		"Calls that shadow mode let through in place of a refusal. They are in calls_total by their outcome.")
 
 	descs = []*prometheus.Desc{
 		stateDesc, callsDesc, transitionsDesc, openedDesc, probesDesc, resultsDesc,
 		secondsDesc, untilDesc, streakDesc, failMaxDesc, windowDesc,
+		heldDesc, sinceDesc, rampDesc, shadowDesc, shadowedDesc,
 	}
 )
 
@@ -62,7 +75,7 @@ type Collector struct {
 // that are registered later. Register it with a Prometheus registerer; the
 // collector for resilience.Default is already on the default one.
 func NewCollector(reg *resilience.Registry) *Collector {
-	c := &Collector{breakers: reg}
+	c := &Collector{breakers: reg, seen: histories{by: make(map[weak.Pointer[resilience.Breaker]]*history)}}
 	c.seen.of(reg.All())
 	return c
 }
@@ -76,11 +89,13 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	for b, h := range c.seen.of(c.breakers.All()) {
-		s := b.Snapshot()
+	breakers := c.breakers.All()
+	for i, h := range c.seen.of(breakers) {
+		s, r := h.read(breakers[i])
 		emit := emitter{ch, s.Name}
 		emit.snapshot(s)
-		emit.history(h.read(s, clockOf(b)))
+		emit.calls(s)
+		emit.history(r)
 	}
 }
 
@@ -106,6 +121,16 @@ func (e emitter) snapshot(s resilience.Snapshot) {
 	e.gauge(windowDesc, ratio(s.WindowFailures, s.WindowCalls))
 	e.counter(openedDesc, float64(s.Opened))
 	e.counter(probesDesc, float64(s.Probes))
+	for _, hold := range holds {
+		e.gauge(heldDesc, flag(s.Held == hold), hold)
+	}
+	e.gauge(sinceDesc, unix(s.HeldSince))
+	e.gauge(rampDesc, s.RampShare)
+	e.gauge(shadowDesc, flag(s.Shadow))
+	e.counter(shadowedDesc, float64(s.Shadowed))
+}
+
+func (e emitter) calls(s resilience.Snapshot) {
 	for outcome, n := range map[string]uint64{
 		resilience.Success.String():   s.Successes,
 		resilience.Failure.String():   s.Failures,
@@ -116,6 +141,7 @@ func (e emitter) snapshot(s resilience.Snapshot) {
 		outcomeStale:                  s.Stale,
 		outcomeRejected:               s.Rejected - min(s.Rejected, s.RetriedInTask),
 		outcomeRetriedInTask:          s.RetriedInTask,
+		outcomeShed:                   s.Shed,
 	} {
 		e.counter(callsDesc, float64(n), outcome)
 	}
@@ -130,8 +156,15 @@ func (e emitter) history(r record) {
 		}
 		e.counter(secondsDesc, r.spent[from].Seconds(), from.String())
 	}
-	e.counter(resultsDesc, float64(r.moves[resilience.HalfOpen][resilience.Closed]), "closed")
-	e.counter(resultsDesc, float64(r.moves[resilience.HalfOpen][resilience.Open]), "reopened")
+	e.counter(resultsDesc, float64(r.closed), "closed")
+	e.counter(resultsDesc, float64(r.reopened), "reopened")
+}
+
+func flag(set bool) float64 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 func unix(t time.Time) float64 {
