@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/metrics"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 const deploy = "../deploy"
@@ -109,7 +110,7 @@ func TestDashboardUsesMetricsThatExist(t *testing.T) {
 // exposed are the series names of the live default registry with their labels.
 func exposed(t *testing.T) map[string][]string {
 	t.Helper()
-	metrics.DeclareOperations("llm", "create_embeddings")
+	metrics.DeclareOperations(resilience.LLM, "create_embeddings")
 	names := ours(t)
 	families, err := prometheus.DefaultGatherer.Gather()
 	require.NoError(t, err)

@@ -15,9 +15,10 @@
 // silent. This is the one place in the module where an import has an effect.
 //
 // Further metrics are calls by outcome, transitions, probes, seconds in each
-// state, the time of the next probe and the consecutive failures of each
-// breaker, durations of calls by operation (ObserveCall), and the work of a
-// document pipeline (Pipeline, Ingest). docs/metrics.md lists all of them.
+// state, the time of the next probe, the consecutive failures, holds, ramp and
+// shadow mode of each breaker, durations of calls by operation (ObserveCall),
+// and the work of a document pipeline (Pipeline, Ingest). docs/metrics.md lists
+// all of them, and how many series there can be.
 //
 // Nothing is pushed when a breaker changes state; values are read from the
 // breakers during a scrape. A breaker whose reset time has passed without

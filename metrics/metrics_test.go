@@ -123,7 +123,7 @@ func TestMetricNamesPassTheLinter(t *testing.T) {
 // ours are the names of this package's metrics on the default registry.
 func ours(t *testing.T) []string {
 	t.Helper()
-	metrics.DeclareOperations("llm", "create_embeddings")
+	metrics.DeclareOperations(resilience.LLM, "create_embeddings")
 	families, err := prometheus.DefaultGatherer.Gather()
 	require.NoError(t, err)
 	var names []string

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/vectorstore"
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
@@ -27,10 +28,11 @@ const awsItself = "aws"
 // declareOperations makes the durations of the command's calls available from
 // the first scrape.
 func declareOperations() {
-	metrics.DeclareOperations("llm", "create_embeddings", "create_chat_completion")
-	metrics.DeclareOperations("s3", "head_bucket", "put_object", "get_object", "list_objects_v2",
+	metrics.DeclareOperations(resilience.LLM, "create_embeddings", "create_chat_completion")
+	metrics.DeclareOperations(resilience.S3, "head_bucket", "put_object", "get_object", "list_objects_v2",
 		"delete_objects", "create_bucket")
-	metrics.DeclareOperations("milvus", "has_collection", "describe_collection", "query", "upsert", "delete", "search")
+	metrics.DeclareOperations(resilience.Milvus, "has_collection", "describe_collection", "query", "upsert",
+		"delete", "search")
 }
 
 // upstreams configures the three upstreams of a pipeline, each embedded unless

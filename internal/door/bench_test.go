@@ -19,7 +19,7 @@ func (untraced) Refuse(error)                                                   
 func plain(b *testing.B) (door.Guard, door.Op) {
 	b.ReportAllocs()
 	return door.Guard{Breaker: testutil.NewBreaker(b, "plain", resilience.Config{})},
-		door.Op{Name: "read", Span: untraced{}, Observe: func(string, string, time.Duration) {}}
+		door.Op{Name: "read", Span: untraced{}, Observe: func(*resilience.Breaker, string, time.Duration) {}}
 }
 
 func BenchmarkCall(b *testing.B) {

@@ -76,12 +76,12 @@ type Op struct {
 	Classify func(context.Context, error) resilience.Verdict
 	// Span is told how the call begins and ends.
 	Span Span
-	// Observe is told how long an admitted call took.
-	Observe func(breaker, operation string, took time.Duration)
+	// Observe is told how long an admitted call took, before the call ends.
+	Observe func(b *resilience.Breaker, operation string, took time.Duration)
 }
 
 func (o *Op) observe(b *resilience.Breaker, started time.Time) {
-	o.Observe(b.Name(), o.Name, time.Since(started))
+	o.Observe(b, o.Name, time.Since(started))
 }
 
 // ErrPanicked is what the span of a call is told through which a panic or

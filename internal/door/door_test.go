@@ -66,8 +66,8 @@ func (w *watched) op() door.Op {
 			w.caller = caller
 			return w.verdict
 		},
-		Observe: func(breaker, operation string, _ time.Duration) {
-			w.observed = append(w.observed, breaker+" "+operation)
+		Observe: func(b *resilience.Breaker, operation string, _ time.Duration) {
+			w.observed = append(w.observed, b.Name()+" "+operation)
 		},
 	}
 }
