@@ -3,7 +3,6 @@ package metrics
 import (
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 	"weak"
@@ -92,7 +91,7 @@ const overflow = "/(overflow)"
 func timed(b *resilience.Breaker) (upstream string, owner *resilience.Breaker, ok bool) {
 	switch family := b.Family(); {
 	case family == "":
-		return b.Name(), nil, !strings.HasSuffix(b.Name(), overflow) || b.Config().Durations
+		return b.Name(), nil, true
 	case !b.Config().Durations:
 		return "", nil, false
 	case b.Forgotten():

@@ -18,12 +18,13 @@ type Breaker struct {
 	version string
 	policy  policy
 	timer   timer
-	plain   bool  // Consecutive: a closed success touches the word alone
-	timely  bool  // the window asks when a success ended
-	slow    int64 // calls this long are slow; 0 if nothing asks
-	extras  bool  // a call needs equip
-	latch   any   // the key of its refusals in a task
-	member  *membership
+	plain   bool        // Consecutive: a closed success touches the word alone
+	timely  bool        // the window asks when a success ended
+	slow    int64       // calls this long are slow; 0 if nothing asks
+	extras  bool        // a call needs equip
+	latch   any         // the key of its refusals in a task
+	family  string      // empty for a single breaker
+	member  *membership // nil for one that is never forgotten
 
 	word      atomic.Uint64 // see core.word
 	gate      atomic.Pointer[gate]

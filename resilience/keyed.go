@@ -80,7 +80,7 @@ func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 		registry: r, prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(),
 		gone: make(map[string]weak.Pointer[Breaker]), overflow: overflow,
 	}
-	overflow.latch = nameKey{r, overflow.name}
+	overflow.family, overflow.latch = prefix, nameKey{r, overflow.name}
 	r.keyed[prefix] = k
 	return k, nil
 }
@@ -147,14 +147,9 @@ func (k *Keyed) Delete(key string) bool {
 	return ok
 }
 
-// Family is the prefix of the family that the breaker belongs to, empty for a
-// breaker of its own.
-func (b *Breaker) Family() string {
-	if b.member == nil {
-		return ""
-	}
-	return b.member.family.prefix
-}
+// Family is the prefix of the family that the breaker belongs to, also for the
+// one that keys without room share; empty for a single breaker.
+func (b *Breaker) Family() string { return b.family }
 
 // Forgotten reports whether the breaker's family has given its place away. A
 // call through it takes a place again.
@@ -184,7 +179,7 @@ func inFamily(name, prefix string) bool { return strings.HasPrefix(name, prefix+
 
 func (k *Keyed) makeLocked(key string) *Breaker {
 	b := makeBreaker(k.name(key), k.cfg)
-	b.member = &membership{family: k, key: key}
+	b.family, b.member = k.prefix, &membership{family: k, key: key}
 	b.latch = nameKey{k.registry, b.name}
 	runtime.AddCleanup(b, k.collected, key)
 	return b

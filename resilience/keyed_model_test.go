@@ -128,7 +128,7 @@ func (p *familyPair) run(steps int) {
 func (p *familyPair) get(key string) bool {
 	b := p.k.Get(key)
 	ok := p.m.ask(key)
-	require.Equal(p.t, ok, b.Family() != "", "a place for %s\n%v", key, p.recent)
+	require.Equal(p.t, ok, b.Name() == "tenant/"+key, "a place for %s\n%v", key, p.recent)
 	if ok {
 		p.held[key] = b
 		if p.m.of[key] == nil {

@@ -174,6 +174,10 @@ func TestKeyedAll(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, keys)
 	assert.Equal(t, []string{"tenant/c"}, names(reg.All()))
 	assert.Equal(t, "tenant", k.Get("c").Family())
+	for _, key := range []string{"d", "e", "f"} {
+		k.Get(key).Trip("to take a place")
+	}
+	assert.Equal(t, "tenant", k.Get("g").Family(), "the one that keys without room share")
 	assert.Empty(t, resilience.LLM.Family())
 	assert.False(t, resilience.LLM.Forgotten())
 }
@@ -219,7 +223,7 @@ func TestFamilyStaysBounded(t *testing.T) {
 						_ = held[rng.IntN(len(held))].Do(context.Background(), fine)
 					}
 				}
-				shared := func(b *resilience.Breaker) bool { return b.Family() == "" }
+				shared := func(b *resilience.Breaker) bool { return b.Name() == "tenant/(overflow)" }
 				if all := slices.DeleteFunc(reg.All(), shared); len(all) > room {
 					t.Errorf("%d breakers", len(all))
 				}

@@ -154,6 +154,13 @@ func (l *liar) next() (lie bool) {
 	return lie
 }
 
+// lied is how many answers were lies, and the most of them in a row.
+func (l *liar) lied() (total, longest int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total, l.longest
+}
+
 // behave sets when to lie from now on; nil is never.
 func (l *liar) behave(lies func(request int) bool) {
 	l.mu.Lock()
