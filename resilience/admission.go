@@ -11,14 +11,32 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 		return err
 	}
 	if b.member != nil {
-		b = b.member.pin(b)
+		return b.enterFamily(ctx, c)
 	}
+	return b.enterAlone(ctx, c)
+}
+
+// enterFamily is the admission to a breaker that may be forgotten, unless a
+// call is in flight.
+func (b *Breaker) enterFamily(ctx context.Context, c *call) error {
+	b = b.member.pin(b)
+	entered := false
+	defer func() {
+		if !entered { // refused, or an observer has ended the goroutine
+			b.unpin()
+		}
+	}()
+	err := b.enterAlone(ctx, c)
+	entered = err == nil
+	return err
+}
+
+func (b *Breaker) enterAlone(ctx context.Context, c *call) error {
 	c.b, c.caller, c.ctx = b, ctx, ctx
 	w := b.word.Load()
 	if w&(stateMask|veteranBit) == 0 {
 		c.ticket.gen = wordGen(w)
 	} else if err := b.enterVeteran(ctx, c, w); err != nil {
-		b.unpin()
 		return err
 	}
 	if b.extras {
@@ -47,7 +65,7 @@ func (b *Breaker) equip(c *call) {
 // enterVeteran is the admission to a breaker that has opened before.
 func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 	t := taskOf(ctx)
-	if err := t.refusal(b); err != nil {
+	if err := t.refusal(b); err != nil && !b.cfg.Shadow {
 		b.totals.add(statLatched)
 		b.totals.add(statRejected)
 		return err
@@ -63,10 +81,10 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 	if err == nil && c.ticket.probe != 0 && !c.nested && b.cfg.Probe != nil {
 		err = b.designated(ctx, c)
 	}
-	if err != nil && ctx.Err() == nil {
+	if _, refused := err.(refusal); refused { //nolint:errorlint // made here, wrapped by nobody
 		return b.reject(c, t, err)
 	}
-	return err
+	return err // nil, or the context's own
 }
 
 // admit asks the core, and once more if the slot was lost while observers were
@@ -128,8 +146,9 @@ func (b *Breaker) reject(c *call, t *task, err error) error {
 		return err
 	}
 	b.totals.add(statRejected)
+	err = t.latch(b, err)
 	b.announce(c.op, t, err)
-	return t.latch(b, err)
+	return err
 }
 
 // announce logs the first refusal of an episode.
@@ -156,7 +175,10 @@ func (b *Breaker) designated(ctx context.Context, c *call) error {
 func (b *Breaker) runProbe(c *call) Verdict {
 	ctx, cancel := context.WithTimeout(c.ctx, b.cfg.ProbeTimeout)
 	defer cancel()
-	defer c.finish()
+	defer c.close()
+	if b.slow > 0 {
+		c.started = b.now()
+	}
 	err := b.cfg.Probe(ctx)
 	return c.end(err, b.cfg.Classify)
 }

@@ -94,20 +94,20 @@ func (b *Breaker) Config() Config { return b.cfg }
 // State is the state as of now: once the wait is over an open breaker reads
 // half_open, with or without traffic. Reading changes nothing.
 func (b *Breaker) State() State {
-	state, _ := b.Streak()
+	state, _, _ := b.Streak()
 	return state
 }
 
-// Streak is State with the consecutive counted failures that go with it, as
-// Snapshot has them, for code that asks at every call: for a closed breaker it
-// takes no lock and reads no clock.
-func (b *Breaker) Streak() (State, int) {
+// Streak is State with the consecutive counted failures and the generation that
+// go with it, as Snapshot has them, for code that asks at every call: for a
+// closed breaker it takes no lock and reads no clock.
+func (b *Breaker) Streak() (state State, failures int, generation uint64) {
 	w := b.word.Load()
 	if wordState(w) == Closed || b.shut(w) != nil {
-		return wordState(w), wordStreak(w)
+		return wordState(w), wordStreak(w), wordGen(w)
 	}
 	c := b.view()
-	return c.reads(), c.streak
+	return c.reads(), c.streak, c.gen
 }
 
 // Ready reports whether a call would be admitted now.

@@ -164,7 +164,7 @@ var errSettled = errors.New("the call was settled without an error to show")
 
 // Settle ends the call with a verdict, for callers that have already classified
 // the outcome, and returns the verdict that counted. cause, if given, is what a
-// refusal shows as the last failure; a failure whose cause is the refusal of
+// refusal shows as the last failure; a call whose cause is the refusal of
 // another breaker is ignored. The first Done, Settle or Panicked counts, later
 // ones do nothing.
 func (p *Permit) Settle(v Verdict, cause ...error) Verdict {
@@ -201,17 +201,23 @@ type call struct {
 	late        bool // its state ended before it did
 }
 
-// finish returns what the call holds. A call that has not ended by then was cut
-// short by a panic or by runtime.Goexit, which continue.
+// finish returns what the call holds.
 func (c *call) finish() {
+	if c.b.member != nil {
+		defer c.b.unpin()
+	}
+	c.close()
+}
+
+// close is finish for a call that does not go through the breaker's family by
+// itself. A call that has not ended by then was cut short by a panic or by
+// runtime.Goexit, which continue.
+func (c *call) close() {
 	if c.cancel != nil {
 		c.cancel()
 	}
 	if !c.done {
 		c.record(result{verdict: Verdict{Outcome: Ignored}}, statPanics)
-	}
-	if c.b.member != nil {
-		c.b.unpin()
 	}
 }
 
@@ -244,9 +250,9 @@ func (c *call) ranOut() bool {
 func (c *call) settle(v Verdict, err error) Verdict {
 	v = v.final()
 	switch {
-	case v.Failed() && isRefusal(err): // another breaker's word, not the upstream's
+	case isRefusal(err): // another breaker's word, not the upstream's
 		v = Verdict{Outcome: Ignored}
-	case v.Outcome == Ignored && c.ranOut() && !isRefusal(err):
+	case v.Outcome == Ignored && c.ranOut():
 		v.Outcome = Failure
 	case v.Outcome == Success:
 		c.succeed()

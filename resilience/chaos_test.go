@@ -2,6 +2,7 @@ package resilience_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -96,7 +97,7 @@ func (c *chaos) call(ctx context.Context, end int) {
 			}
 			return 0, errDown
 		})
-		if err != nil && ctx.Err() != nil {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			c.gone.Add(1)
 		}
 	})

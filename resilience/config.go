@@ -150,7 +150,7 @@ func (c Config) single() (err error) {
 		err = fmt.Errorf("MaxKeys is %d; it is for Registry.Keyed alone", c.MaxKeys)
 	}
 	if c.Durations {
-		err = errors.Join(err, errors.New("Durations is for Registry.Keyed alone; single breakers have them always"))
+		err = errors.Join(err, errors.New("option Durations is for Registry.Keyed alone; single breakers have them always"))
 	}
 	return err
 }

@@ -80,7 +80,7 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		},
 		{"x", resilience.Config{FailMax: -7, Trip: trip.CountWindow{}}, "FailMax is -7 and Trip a trip.CountWindow"},
 		{"x", resilience.Config{MaxKeys: 3}, "MaxKeys is 3; it is for Registry.Keyed alone"},
-		{"x", resilience.Config{Durations: true}, "Durations is for Registry.Keyed alone"},
+		{"x", resilience.Config{Durations: true}, "option Durations is for Registry.Keyed alone"},
 		{"x", resilience.Config{Trip: &trip.CountWindow{}}, "Trip is a *trip.CountWindow; give the value"},
 		{"x", resilience.Config{Trip: (*trip.Consecutive)(nil)}, "Trip is a *trip.Consecutive"},
 		{"", resilience.Config{}, `name "" must be 1 to 128 bytes`},

@@ -310,7 +310,7 @@ func (c *core) settleProbe(t ticket, r result, now int64) {
 	case r.verdict.Outcome == Failure:
 		c.reopen(now, why{reasonProbeBad, r.err, t.probe}, failed)
 	case r.verdict.Outcome == Throttled:
-		c.open(now, c.throttledUntil(now), why{reasonThrottled, r.err, t.probe}, tally)
+		c.open(now, c.throttledUntil(r, now), why{reasonThrottled, r.err, t.probe}, tally)
 	case r.verdict.Outcome == Denied && c.policy.stopOnDenied:
 		c.stop(now, why{reasonDenied, r.err, t.probe}, tally)
 	}
@@ -330,7 +330,7 @@ func (c *core) settleClosed(r result, now, at int64) {
 		c.streak = 0
 		c.weigh(counts{calls: 1, slow: int(flag(r.slow))}, nil, now, at)
 	case r.verdict.Outcome == Throttled && c.policy.openOnThrottle:
-		c.open(now, c.throttledUntil(now), why{reason: reasonThrottled, cause: r.err}, c.tally(now))
+		c.open(now, c.throttledUntil(r, now), why{reason: reasonThrottled, cause: r.err}, c.tally(now))
 	case r.verdict.Outcome == Denied && c.policy.stopOnDenied:
 		c.stop(now, why{reason: reasonDenied, cause: r.err}, c.tally(now))
 	}
@@ -358,8 +358,10 @@ func (c *core) tally(now int64) counts {
 	return counts{calls: c.streak, failures: c.streak}
 }
 
-func (c *core) throttledUntil(now int64) int64 {
-	if c.pause > now {
+// throttledUntil is the end of the wait that the upstream asked for, or of
+// ResetTimeout if it did not say. A longer wait that is known prevails.
+func (c *core) throttledUntil(r result, now int64) int64 {
+	if r.verdict.RetryAfter > 0 {
 		return c.pause
 	}
 	return now + c.policy.reset

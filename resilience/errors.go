@@ -31,12 +31,36 @@ type OpenError struct {
 	retry       int64
 	until       *atomic.Int64 // takes the place of retry where busy
 
-	mask sync.Once
-	last string // cause, for display
+	shown shown // of cause
+}
+
+// shown is an error's text for display, made when it is first asked for. An
+// error whose text is being made is not waited for: it may include the text of
+// the refusal that shows it.
+type shown struct {
+	making sync.Mutex
+	text   atomic.Pointer[string]
+}
+
+func (s *shown) of(err error) string {
+	if text := s.text.Load(); text != nil {
+		return *text
+	}
+	if !s.making.TryLock() {
+		return ""
+	}
+	defer s.making.Unlock()
+	text := mask.Text(err)
+	s.text.Store(&text)
+	return text
 }
 
 // Upstream is the name of the breaker.
 func (e *OpenError) Upstream() string { return e.b.name }
+
+// By reports whether the refusal is b's, or that of the breaker which it shares
+// with others of its family that find no room, or of one that b replaced.
+func (e *OpenError) By(b *Breaker) bool { return e.b.speaksFor(b) }
 
 // State is Open; HalfOpen if the probe slots were taken; Closed if the call was
 // turned away while the breaker lets a growing share of calls through
@@ -76,15 +100,14 @@ func (e *OpenError) Error() string {
 	switch {
 	case e.held:
 		return fmt.Sprintf("circuit breaker forced open for %q, failing fast; only a reset closes it: %s",
-			e.b.name, e.reason)
+			e.b.name, mask.String(e.reason))
 	case e.state == Closed:
 		return fmt.Sprintf("circuit breaker ramping up for %q, failing fast; %s", e.b.name, e.outlook())
 	}
-	e.mask.Do(func() { e.last = mask.Text(e.cause) })
 	text := fmt.Sprintf("circuit breaker %s for %q, failing fast; %s",
 		map[State]string{Open: "open", HalfOpen: "half-open"}[e.state], e.b.name, e.outlook())
-	if e.last != "" {
-		text += "; last failure: " + e.last
+	if cause := e.shown.of(e.cause); cause != "" {
+		text += "; last failure: " + cause
 	}
 	return text
 }
@@ -134,10 +157,14 @@ type DeniedError struct {
 	b     *Breaker
 	since int64
 	cause error
+	shown shown // of cause
 }
 
 // Upstream is the name of the breaker.
 func (e *DeniedError) Upstream() string { return e.b.name }
+
+// By reports whether the refusal is b's, as OpenError.By does.
+func (e *DeniedError) By(b *Breaker) bool { return e.b.speaksFor(b) }
 
 // Since is when the upstream denied the call.
 func (e *DeniedError) Since() time.Time { return e.b.wall(e.since) }
@@ -149,7 +176,7 @@ func (e *DeniedError) Cause() error { return e.cause }
 // secrets.
 func (e *DeniedError) Error() string {
 	return fmt.Sprintf("%q denied its credential or quota, not calling it again; fix that and reset the breaker: %s",
-		e.b.name, mask.Text(e.cause))
+		e.b.name, e.shown.of(e.cause))
 }
 
 // Timeout is false: retriers should not wait it out.
@@ -160,6 +187,10 @@ func (e *DeniedError) Temporary() bool { return false }
 
 // RetryableError is false: it tells the AWS SDK not to retry.
 func (e *DeniedError) RetryableError() bool { return false }
+
+func (b *Breaker) speaksFor(other *Breaker) bool {
+	return b.latch == other.latch || other.member != nil && other.member.family.overflow == b
+}
 
 // refusal marks what a breaker refuses with.
 type refusal interface {

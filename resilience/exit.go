@@ -27,7 +27,8 @@ const (
 //	 77   a *DeniedError, Denied                      no, until that is fixed
 //	143   context.Canceled: the task was told to      yes
 //	      stop, by SIGTERM or otherwise
-//	  1   classify is nil, and err not a refusal      no
+//	  1   classify is nil, and err not a refusal;     no
+//	      a cancellation and a deadline included
 //
 // classify is the classifier of the upstream that err comes from, such as
 // llm.Classify, or a function that returns the verdict that Guard.Settled or
@@ -39,9 +40,9 @@ const (
 // Some SDKs have an error of their own for a call whose context was cancelled,
 // as gRPC does. Wrap context.Cause(ctx) as well, or the code is 65.
 //
-// If several apply, the first of *DeniedError, *OpenError, context.Canceled and
-// the verdict decides. Refusals precede a cancellation because the other calls
-// of a task are often cancelled after one.
+// If several apply, the first of *DeniedError, *OpenError, a nil classify,
+// context.Canceled and the verdict decides. Refusals precede a cancellation
+// because the other calls of a task are often cancelled after one.
 func ExitCode(err error, classify func(callerCtx context.Context, err error) Verdict) int {
 	switch {
 	case err == nil:
@@ -73,21 +74,28 @@ func ExitCode(err error, classify func(callerCtx context.Context, err error) Ver
 // from now on b's clock, as if b had opened, or later if b is open for longer
 // or its upstream asked for a longer wait, up to MaxThrottle.
 //
-// It is zero if waiting does not help: for nil, for a *DeniedError, and while b
-// or the breaker that refused is held open until Reset. RetryAt changes
-// nothing.
+// It is zero if waiting does not help: for nil, for a *DeniedError, and while
+// b, or the breaker that refused, is held open until Reset. After that it is
+// when the next call may be admitted. RetryAt changes nothing.
 func (b *Breaker) RetryAt(err error) time.Time {
 	if err == nil || isDenied(err) {
 		return time.Time{}
 	}
-	if open, ok := errors.AsType[*OpenError](err); ok {
-		return open.RetryAt()
+	open, refused := errors.AsType[*OpenError](err)
+	if refused {
+		b = open.b
 	}
 	c := b.view()
-	if c.held == heldOpen || c.held == heldDenied {
+	switch {
+	case c.held == heldOpen || c.held == heldDenied:
 		return time.Time{}
+	case refused && !open.held:
+		return open.RetryAt()
 	}
-	at := max(c.latest+b.policy.reset, c.pause)
+	at := max(c.latest, c.pause)
+	if !refused {
+		at = max(at, c.latest+b.policy.reset)
+	}
 	if c.state == Open {
 		at = max(at, c.until)
 	}

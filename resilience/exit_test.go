@@ -28,9 +28,9 @@ func refusals(t *testing.T) (open, held *resilience.OpenError, denied error) {
 	r := newRig(t, resilience.Config{})
 	r.Trip("drill")
 	open = r.refused()
-	r.Reset()
-	r.ForceOpen("drill")
-	held = r.refused()
+	forced := newRig(t, resilience.Config{})
+	forced.ForceOpen("drill")
+	held = forced.refused()
 	stopped := newRig(t, resilience.Config{StopOnDenied: true})
 	stopped.act("denied")
 	return open, held, stopped.Do(t.Context(), fine)
@@ -164,6 +164,21 @@ func TestRetryAtOfARefusalIsItsOwn(t *testing.T) {
 	assert.Zero(t, other.RetryAt(denied))
 	assert.Zero(t, other.RetryAt(errors.Join(open, denied)))
 	assert.Zero(t, other.RetryAt(nil))
+}
+
+// A refusal is as old as the task: what counts is how its breaker is held now.
+func TestFaultRetryAtAfterAHold(t *testing.T) {
+	r := newRig(t, resilience.Config{})
+	other := newRig(t, resilience.Config{})
+	r.Trip("drill")
+	open := r.refused()
+	r.ForceOpen("hand")
+	held := r.refused()
+	assert.Zero(t, other.RetryAt(open), "held since")
+	r.Reset()
+	assert.Equal(t, r.start, other.RetryAt(held), "no longer held")
+	r.Trip("drill")
+	assert.Equal(t, r.start.Add(time.Minute), other.RetryAt(held))
 }
 
 func TestRetryAtWhileOnlyAResetHelps(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -60,11 +61,15 @@ type membership struct {
 	forgotten atomic.Bool // written under the family's lock
 }
 
-// Keyed makes the family of a prefix: cfg with the registry's defaults. A
-// prefix can be taken once.
+// maxPrefix leaves room in a name for the hash that tells long keys apart.
+const maxPrefix = maxName - hashLength - 1
+
+// Keyed makes the family of a prefix of at most 110 bytes: cfg with the
+// registry's defaults. A prefix can be taken once.
 func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 	cfg = cfg.under(r.defaults)
-	overflow, err := newBreaker(prefix+"/(overflow)", cfg, cfg.bulk())
+	problem := errors.Join(within("length of the prefix", len(prefix), 1, maxPrefix), cfg.bulk())
+	overflow, err := newBreaker(prefix+"/(overflow)", cfg, problem)
 	if err != nil {
 		return nil, err
 	}
@@ -135,16 +140,17 @@ func (k *Keyed) All() iter.Seq2[string, *Breaker] {
 // become stale and its holders start from scratch.
 func (k *Keyed) Delete(key string) bool {
 	k.mu.Lock()
-	e, ok := k.byKey[key]
-	if ok {
+	b := k.gone[key].Value()
+	if e, ok := k.byKey[key]; ok {
+		b = e.Value.(*Breaker)
 		k.removeLocked(e)
 	}
 	k.mu.Unlock()
-	if ok {
-		b := e.Value.(*Breaker)
-		b.apply(func(c *core) { c.restart(b.now()) })
+	if b == nil {
+		return false
 	}
-	return ok
+	b.apply(func(c *core) { c.restart(b.now()) })
+	return true
 }
 
 // Family is the prefix of the family that the breaker belongs to, also for the
@@ -241,7 +247,16 @@ func (m *membership) hold(b *Breaker) {
 	}
 }
 
-func (k *Keyed) roomLocked() bool { return len(k.byKey) < k.cfg.MaxKeys || k.evictLocked() }
+// roomLocked makes room for another breaker. A family that exceeds its bound
+// since an operator has acted shrinks as far as it can.
+func (k *Keyed) roomLocked() bool {
+	for len(k.byKey) >= k.cfg.MaxKeys {
+		if !k.evictLocked() {
+			return false
+		}
+	}
+	return true
+}
 
 // evictLocked forgets one idle breaker, preferably one that has nothing to
 // forget.
@@ -279,12 +294,12 @@ func (k *Keyed) forgetLocked(fits func(*Breaker) bool, most int) bool {
 }
 
 // idle reports whether the breaker is closed for all calls and not forced to
-// be, with none in flight.
+// be, with no call in flight and no wait that its upstream asked for.
 func (b *Breaker) idle() bool {
 	if wordState(b.word.Load()) != Closed {
 		return false
 	}
-	if c := b.view(); c.state != Closed || c.held != free || c.share() < 1 {
+	if c := b.view(); c.state != Closed || c.held != free || c.share() < 1 || c.pause > c.latest {
 		return false
 	}
 	ended := b.totals.sum(statEnded) // before started, so that the difference errs on the safe side
@@ -313,8 +328,11 @@ func (k *Keyed) name(key string) string {
 		return name
 	}
 	sum := sha256.Sum256([]byte(key))
-	return fmt.Sprintf("%s~%x", strings.ToValidUTF8(name[:min(len(name), maxName-17)], ""), sum[:8])
+	return fmt.Sprintf("%s~%x", strings.ToValidUTF8(name[:min(len(name), maxName-hashLength)], ""), sum[:8])
 }
+
+// hashLength is that of hashed, in bytes.
+const hashLength = 17
 
 // hashed is how a name ends that is more than prefix and key.
 var hashed = regexp.MustCompile(`~[0-9a-f]{16}$`)

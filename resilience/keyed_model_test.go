@@ -201,12 +201,11 @@ func (p *familyPair) operate(key string, dice int) string {
 }
 
 func (p *familyPair) delete(key string) bool {
-	i := slices.Index(p.m.recent, key)
-	require.Equal(p.t, i >= 0, p.k.Delete(key), "%s\n%v", key, p.recent)
-	if i >= 0 {
-		p.m.recent = slices.Delete(p.m.recent, i, i+1)
-		k := p.m.of[key]
+	k := p.m.of[key] // held, so that it is found with or without a place
+	require.Equal(p.t, k != nil, p.k.Delete(key), "%s\n%v", key, p.recent)
+	p.m.recent = slices.DeleteFunc(p.m.recent, func(other string) bool { return other == key })
+	if k != nil {
 		k.forced, k.open, k.streak = false, false, 0
 	}
-	return i >= 0
+	return k != nil
 }

@@ -2,10 +2,10 @@ package resilience_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -67,7 +67,7 @@ func TestFaultForgottenBreakersCountForThemselves(t *testing.T) {
 	var ran [keys]atomic.Int64
 	var held [keys]*resilience.Breaker
 	for i := range held {
-		held[i] = k.Get(fmt.Sprint(i))
+		held[i] = k.Get(strconv.Itoa(i))
 	}
 	var overflow atomic.Int64
 	var group sync.WaitGroup
@@ -191,11 +191,20 @@ func TestKeyedDelete(t *testing.T) {
 	held.ForceOpen("gone")
 	require.True(t, k.Delete("a"))
 	assert.Empty(t, reg.All())
-	assert.False(t, k.Delete("a"))
 	flight.Done(errDown)
 	assert.Equal(t, "stale 1, opened 1", totals(held.Snapshot()), "what was in flight no longer counts")
 	require.NoError(t, held.Do(t.Context(), fine), "its holders start from scratch")
 	assert.Equal(t, []string{"tenant/a"}, names(reg.All()))
+	require.Same(t, errDown, held.Do(t.Context(), down))
+	held.Reset()
+	p, err := held.Allow(t.Context())
+	require.NoError(t, err)
+	k.Get("b").Trip("drill")
+	k.Get("c").Trip("drill")
+	p.Done(nil)
+	held.ForceClose("so that there is something to lift")
+	require.True(t, k.Delete("a"), "also without a place")
+	assert.Empty(t, held.Snapshot().Held)
 }
 
 // The places that a family gives are as many as MaxKeys, whatever happens.
@@ -208,7 +217,7 @@ func TestFamilyStaysBounded(t *testing.T) {
 		group.Go(func() {
 			var held []*resilience.Breaker
 			for range 2000 {
-				key := fmt.Sprint(rng.IntN(40))
+				key := strconv.Itoa(rng.IntN(40))
 				switch rng.IntN(8) {
 				case 0:
 					held = append(held, k.Get(key))

@@ -180,13 +180,13 @@ func (m *model) end(t modelTicket, o resilience.Outcome, retryAfter int, unavail
 	m.outcomes[o]++
 	if t.probe != 0 {
 		delete(m.probes, t.probe)
-		m.endProbe(o)
+		m.endProbe(o, retryAfter)
 	} else {
-		m.endClosed(o, o == resilience.Failure || o == resilience.Throttled && unavailable)
+		m.endClosed(o, retryAfter, o == resilience.Failure || o == resilience.Throttled && unavailable)
 	}
 }
 
-func (m *model) endProbe(o resilience.Outcome) {
+func (m *model) endProbe(o resilience.Outcome, retryAfter int) {
 	switch o {
 	case resilience.Success:
 		if m.good++; m.good >= m.cfg.SuccessThreshold {
@@ -198,19 +198,19 @@ func (m *model) endProbe(o resilience.Outcome) {
 	case resilience.Failure:
 		m.reopen(m.newest, "probe")
 	case resilience.Throttled:
-		m.openThrottled()
+		m.openThrottled(retryAfter)
 	case resilience.Denied:
 		m.deny()
 	case resilience.Ignored:
 	}
 }
 
-func (m *model) openThrottled() {
-	until := m.newest + m.reset()
-	if m.notBefore > m.newest {
-		until = m.notBefore
+func (m *model) openThrottled(retryAfter int) {
+	wait := m.reset()
+	if retryAfter > 0 {
+		wait = min(retryAfter, int(m.cfg.MaxThrottle))
 	}
-	m.open(m.newest, until, "throttled")
+	m.open(m.newest, m.newest+wait, "throttled")
 }
 
 func (m *model) deny() {
@@ -220,7 +220,7 @@ func (m *model) deny() {
 	}
 }
 
-func (m *model) endClosed(o resilience.Outcome, failed bool) {
+func (m *model) endClosed(o resilience.Outcome, retryAfter int, failed bool) {
 	switch {
 	case m.forced == "forced_closed":
 	case o == resilience.Success:
@@ -228,7 +228,7 @@ func (m *model) endClosed(o resilience.Outcome, failed bool) {
 		m.calls = append(m.calls, modelCall{m.now, false})
 	case failed && m.fails():
 	case o == resilience.Throttled && m.cfg.OpenOnThrottle:
-		m.openThrottled()
+		m.openThrottled(retryAfter)
 	case o == resilience.Denied:
 		m.deny()
 	}

@@ -22,7 +22,7 @@ type Transition struct {
 	At            time.Time
 	Generation    uint64 // of the state that begins
 	Reason        string
-	Cause         error         // the error that made it; nil for time and operators. CauseText is for display
+	Cause         error         `json:"-"` // the error that made it; nil for time and operators. See CauseText
 	Held          string        // what holds To until Reset: forced_open, forced_closed, denied, or nothing
 	Shadow        bool          // the breaker only tells (Config.Shadow)
 	Eligible      int           // calls that counted in the state that ends
@@ -30,7 +30,7 @@ type Transition struct {
 	OpenUntil     time.Time     // zero unless To is Open and time will end it
 	ProbeID       uint64        // the probe that caused it, or is about to run; 0 for none
 	PolicyVersion string        // equal for equal policies
-	InState       time.Duration // how long From has lasted
+	InState       time.Duration // how long From has lasted, also where it continues as To
 	SinceOpened   time.Duration // since the breaker last left closed; 0 where it does now
 	Refused       uint64        // on closing: calls refused since the breaker last left closed
 	Dropped       uint64        // transitions before this one that no observer was told of
@@ -200,7 +200,9 @@ func (b *Breaker) tell(o *observer, t Transition) {
 				slog.String("upstream", b.name), slog.String("panic", mask.String(fmt.Sprint(r))))
 		}
 	}()
-	o.fn(t)
+	if !o.removed.Load() { // since next looked
+		o.fn(t)
+	}
 }
 
 // log survives a logger that panics, since nothing is left to report it to.

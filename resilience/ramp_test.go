@@ -2,6 +2,7 @@ package resilience_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -180,7 +181,7 @@ func TestRule35WhatEndsARamp(t *testing.T) {
 		ramp()
 		failed := 0
 		for range 200 {
-			if r.Do(t.Context(), down) == errDown {
+			if errors.Is(r.Do(t.Context(), down), errDown) {
 				failed++
 			}
 			if r.State() == resilience.Open {

@@ -2,12 +2,15 @@ package resilience_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/trip"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // Faults that this breaker had, one test each, named after the fault.
@@ -257,4 +261,259 @@ func TestFaultPanickingLoggerSilencesTheObservers(t *testing.T) {
 	r.Trip("drill")
 	r.seen.Want("closed → open", "open → closed", "closed → open")
 	r.refused()
+}
+
+// A designated probe was timed from the breaker's birth, and was too slow for
+// ever.
+func TestFaultDesignatedProbeIsSlow(t *testing.T) {
+	r := newRig(t, resilience.Config{
+		Probe: fine, Trip: trip.CountWindow{Size: 2, MinCalls: 1, Slow: trip.SlowCall{Threshold: time.Second}},
+	})
+	r.fail(1)
+	r.at(time.Minute)
+	r.succeed(1)
+	r.want(resilience.Closed)
+}
+
+// A designated probe ended the call of its caller too: its family forgot a
+// breaker with a call in flight, or never again an idle one. An observer that
+// ended the goroutine during the admission had the latter effect.
+func TestFaultFamilyLosesCountOfCallsInFlight(t *testing.T) {
+	exit := false
+	for name, row := range map[string]struct {
+		probe  func(context.Context) error
+		before func(*resilience.Breaker)
+	}{
+		"good probe":   {fine, func(b *resilience.Breaker) { _ = b.Do(context.Background(), fine) }},
+		"failed probe": {down, func(b *resilience.Breaker) { _ = b.Do(context.Background(), fine); b.Reset() }},
+		"panic": {func(context.Context) error { panic("a bug") }, func(b *resilience.Breaker) {
+			testutil.Isolate(func() { _ = b.Do(context.Background(), fine) })
+			b.Reset()
+		}},
+		"goexit": {nil, func(b *resilience.Breaker) {
+			exit = true
+			testutil.Isolate(func() { _ = b.Do(context.Background(), fine) })
+			exit = false
+			b.Reset()
+		}},
+	} {
+		k, _, clock := newFamily(t, resilience.Config{
+			MaxKeys: 1, FailMax: 1, Probe: row.probe, OnTransition: func(e resilience.Transition) {
+				if exit && e.To == resilience.HalfOpen {
+					runtime.Goexit()
+				}
+			},
+		})
+		a := k.Get("a")
+		_ = a.Do(t.Context(), down)
+		clock.Advance(time.Minute)
+		row.before(a)
+		flight, err := a.Allow(t.Context())
+		require.NoError(t, err, name)
+		assert.Equal(t, "tenant/(overflow)", k.Get("b").Name(), "%s: a call is in flight", name)
+		flight.Done(nil)
+		assert.Equal(t, "tenant/b", k.Get("b").Name(), "%s: and has ended", name)
+	}
+}
+
+// A logger that ended the goroutine kept the refusal from the task, which
+// became the probe later.
+func TestFaultLoggerKeepsTheRefusalFromTheTask(t *testing.T) {
+	r := newRig(t, resilience.Config{Logger: slog.New(leaves{})})
+	testutil.Isolate(func() { r.Trip("drill") })
+	task := resilience.WithTask(t.Context(), "t")
+	testutil.Isolate(func() { _ = r.Do(task, fine) })
+	r.at(time.Minute)
+	require.ErrorIs(t, r.Do(task, fine), resilience.ErrOpen)
+}
+
+// leaves is a log handler that ends the goroutine that logs.
+type leaves struct{ slog.Handler }
+
+func (leaves) Enabled(context.Context, slog.Level) bool { return true }
+func (leaves) Handle(context.Context, slog.Record) error {
+	runtime.Goexit()
+	return nil
+}
+
+// Another breaker's refusal that a classifier took for a denial stopped the
+// outer breaker; taken for a success it closed it.
+func TestFaultInnerRefusalUnderAnyVerdict(t *testing.T) {
+	inner := testutil.NewBreaker(t, "inner", resilience.Config{Logger: quiet})
+	inner.ForceOpen("drill")
+	for outcome := resilience.Success; outcome <= resilience.Denied; outcome++ {
+		r := newRig(t, resilience.Config{
+			FailMax: 2, StopOnDenied: true, OpenOnThrottle: true,
+			Classify: func(context.Context, error) resilience.Verdict { return resilience.Verdict{Outcome: outcome} },
+		})
+		r.allow().Settle(resilience.Verdict{Outcome: resilience.Failure})
+		require.Error(t, r.Do(t.Context(), func(ctx context.Context) error { return inner.Do(ctx, fine) }))
+		r.want(resilience.Closed)
+		assert.Equal(t, "calls 2, failures 1, ignored 1", totals(r.Snapshot()), outcome)
+		assert.Equal(t, 1, r.Snapshot().Streak, outcome)
+	}
+}
+
+// A breaker in shadow mode refused a task that the breaker before it had.
+func TestFaultShadowRefusesATaskOfTheBreakerBefore(t *testing.T) {
+	reg := resilience.NewRegistry(resilience.Config{Logger: quiet})
+	reg.MustRegister("x", resilience.Config{}).Trip("drill")
+	b, _ := reg.Get("x")
+	task := resilience.NewTask(t.Context(), "t")
+	require.Error(t, b.Do(task, fine))
+	shadow, err := reg.Replace("x", resilience.Config{Shadow: true})
+	require.NoError(t, err)
+	require.NoError(t, shadow.Do(task, fine))
+}
+
+// A call that was refused while an observer cancelled its context was counted
+// nowhere.
+func TestFaultRefusalOfACancelledCallerIsNotCounted(t *testing.T) {
+	for _, shadow := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newRig(t, resilience.Config{Shadow: shadow})
+		r.Observe(func(e resilience.Transition) {
+			if e.To == resilience.HalfOpen {
+				r.Trip("again")
+				cancel()
+			}
+		})
+		r.due()
+		err := r.Do(ctx, fine)
+		s := r.Snapshot()
+		if shadow {
+			require.NoError(t, err)
+			assert.Equal(t, []uint64{1, 1, 0}, []uint64{s.Calls, s.Shadowed, s.Rejected})
+		} else {
+			require.ErrorIs(t, err, resilience.ErrOpen)
+			assert.Equal(t, []uint64{0, 0, 1}, []uint64{s.Calls, s.Shadowed, s.Rejected})
+		}
+	}
+}
+
+// A family that had exceeded its bound, for breakers that an operator acted on,
+// stayed so.
+func TestFaultFamilyDoesNotShrink(t *testing.T) {
+	k, _, _ := newFamily(t, resilience.Config{MaxKeys: 2})
+	var all []*resilience.Breaker
+	for i := range 20 {
+		all = append(all, k.Get(strconv.Itoa(i)))
+	}
+	for _, b := range all {
+		b.Trip("drill")
+	}
+	for _, b := range all {
+		require.False(t, b.Forgotten())
+		b.Reset()
+	}
+	k.Get("new")
+	members := 0
+	for range k.All() {
+		members++
+	}
+	assert.Equal(t, 2, members)
+}
+
+// An upstream's wait was lost with its breaker.
+func TestFaultFamilyForgetsAWait(t *testing.T) {
+	k, _, clock := newFamily(t, resilience.Config{MaxKeys: 1, FailMax: 1, ResetTimeout: time.Second})
+	p, err := k.Allow(t.Context(), "a")
+	require.NoError(t, err)
+	p.Settle(resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: time.Minute})
+	assert.Equal(t, "tenant/(overflow)", k.Get("b").Name())
+	clock.Advance(time.Minute)
+	assert.Equal(t, "tenant/b", k.Get("b").Name())
+}
+
+// A throttled call without a time opened the breaker for what was left of an
+// earlier wait, however short.
+func TestFaultLeftoverWaitShortensResetTimeout(t *testing.T) {
+	r := newRig(t, resilience.Config{OpenOnThrottle: true})
+	late := r.allow()
+	r.Trip("drill")
+	r.Reset()
+	late.Settle(resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: time.Millisecond})
+	r.act("throttled")
+	assert.Equal(t, r.start.Add(time.Minute), r.Snapshot().OpenUntil)
+}
+
+// The window that a snapshot of an open breaker shows emptied itself when the
+// breaker opened again.
+func TestFaultWindowOfAReopenedBreaker(t *testing.T) {
+	r := newRig(t, resilience.Config{Trip: trip.TimeWindow{Period: 10 * time.Second, MinCalls: 2}})
+	r.fail(2)
+	for range 3 {
+		assert.Equal(t, [2]int{2, 2}, r.window())
+		r.clock.Advance(time.Minute)
+		r.fail(1)
+	}
+}
+
+// Long prefixes left no room for the keys, and two families shared a name.
+func TestFaultFamiliesOfLongPrefixesShareAName(t *testing.T) {
+	reg := resilience.NewRegistry(resilience.Config{Logger: quiet})
+	_, err := reg.Keyed(strings.Repeat("x", 111), resilience.Config{})
+	require.ErrorContains(t, err, "length of the prefix is 111; it must be between 1 and 110")
+	names := map[string]bool{}
+	for _, last := range "ab" {
+		k, err := reg.Keyed(strings.Repeat("x", 109)+string(last), resilience.Config{})
+		require.NoError(t, err)
+		for _, key := range []string{"\n", "\t", "long key", "long key too"} {
+			names[k.Get(key).Name()] = true
+		}
+	}
+	assert.Len(t, names, 8)
+}
+
+// A cause that includes the refusal that shows it, such as a list of errors
+// that grows, locked up when it was printed.
+func TestFaultCauseThatIncludesItsRefusal(t *testing.T) {
+	list := &growing{}
+	for _, cfg := range []resilience.Config{{FailMax: 1}, {
+		StopOnDenied: true,
+		Classify: func(context.Context, error) resilience.Verdict {
+			return resilience.Verdict{Outcome: resilience.Denied}
+		},
+	}} {
+		r := newRig(t, cfg)
+		list.all = []error{errDown}
+		_ = r.Do(t.Context(), func(context.Context) error { return list })
+		list.all = append(list.all, r.Do(t.Context(), fine))
+		assert.Contains(t, list.Error(), "upstream is down; ")
+		assert.Contains(t, r.Do(t.Context(), fine).Error(), "upstream is down")
+	}
+}
+
+type growing struct{ all []error }
+
+func (g *growing) Error() string {
+	var texts []string
+	for _, err := range g.all {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// A snapshot and a transition wrote JSON that they could not read.
+func TestFaultSnapshotCannotReadItsOwnJSON(t *testing.T) {
+	r := newRig(t, resilience.Config{FailMax: 1})
+	r.fail(1)
+	for _, v := range []any{r.Snapshot(), r.seen.Transitions()[0]} {
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		again := reflect.New(reflect.TypeOf(v))
+		require.NoError(t, json.Unmarshal(text, again.Interface()), "%s", text)
+		repeated, err := json.Marshal(again.Elem().Interface())
+		require.NoError(t, err)
+		assert.JSONEq(t, string(text), string(repeated))
+	}
+}
+
+// The reason of an operator was on as many lines as he had typed, secrets
+// included.
+func TestForcedRefusalIsOneLineWithoutSecrets(t *testing.T) {
+	r := newRig(t, resilience.Config{})
+	r.ForceOpen("rotate\napi_key=hunter2hunter2")
+	assert.EqualError(t, r.refused(),
+		`circuit breaker forced open for "milvus", failing fast; only a reset closes it: rotate api_key=***`)
 }

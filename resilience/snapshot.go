@@ -10,7 +10,7 @@ type Snapshot struct {
 	PolicyVersion string // equal for equal policies
 	State         State
 	Generation    uint64    // grows with every transition and every Reset
-	OpenUntil     time.Time // when a probe may go out; zero unless open and ended by time
+	OpenUntil     time.Time // when a probe may go out, or might have since; zero if closed, probing or held
 	Reason        string    // why it last opened
 	Streak        int       // consecutive counted failures
 	FailMax       int       // the streak that opens; 0 under a window
@@ -39,7 +39,7 @@ type Snapshot struct {
 	Probes        uint64 // probes that went out
 	Opened        uint64 // times the breaker opened, reopenings included
 
-	LastFailure            error     // the last counted error
+	LastFailure            error     `json:"-"` // the last counted error
 	LastOpened, LastClosed time.Time // zero if it never did
 }
 
@@ -76,7 +76,7 @@ func (b *Breaker) dateLocked(s *Snapshot, c *core) {
 	if c.window != nil {
 		at := c.latest
 		if c.state != Closed {
-			at = c.openedAt
+			at = c.episode // the window is that of the closed state
 		}
 		w := c.window.counts(at)
 		s.WindowCalls, s.WindowFailures, s.WindowSlow = w.calls, w.failures, w.slow

@@ -79,7 +79,7 @@ func TestRule17ThrottlingAloneNeverOpens(t *testing.T) {
 	}
 	r.want(resilience.Closed)
 	w.want(resilience.Closed)
-	state, streak := r.Streak()
+	state, streak, _ := r.Streak()
 	assert.Equal(t, resilience.Closed, state)
 	assert.Zero(t, streak)
 }
@@ -224,8 +224,9 @@ func TestStreakIsWhatTheSnapshotShows(t *testing.T) {
 	r := newRig(t, resilience.Config{})
 	same := func(state resilience.State, streak int) {
 		t.Helper()
-		gotState, gotStreak := r.Streak()
+		gotState, gotStreak, generation := r.Streak()
 		s := r.Snapshot()
+		assert.Equal(t, s.Generation, generation)
 		assert.Equal(t, state, gotState)
 		assert.Equal(t, streak, gotStreak)
 		assert.Equal(t, [2]any{s.State, s.Streak}, [2]any{gotState, gotStreak})

@@ -176,15 +176,11 @@ func (s *Store[T]) CallOp(
 // refusedBy reports whether err is a refusal by b, and not one by another
 // breaker that the function returned.
 func refusedBy(b *resilience.Breaker, err error) bool {
-	var open *resilience.OpenError
-	var denied *resilience.DeniedError
-	switch {
-	case errors.As(err, &open):
-		return open.Upstream() == b.Name()
-	case errors.As(err, &denied):
-		return denied.Upstream() == b.Name()
-	}
-	return false
+	refusal, ok := errors.AsType[interface {
+		error
+		By(*resilience.Breaker) bool
+	}](err)
+	return ok && refusal.By(b)
 }
 
 // begin returns the number of a call for key, in the order of their beginnings.

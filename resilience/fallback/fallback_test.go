@@ -489,3 +489,30 @@ func TestThousandCallersThroughAnOutage(t *testing.T) {
 	assert.Equal(t, uint64(1000), live.Load()+cached.Load())
 	assert.Equal(t, fallback.Counts{Cache: cached.Load()}, r.s.Counts())
 }
+
+// The refusal of the breaker that a family's keys share is the key's own, and
+// that of another breaker of the same name is not.
+func TestFaultRefusalOfAnotherByTheSameName(t *testing.T) {
+	family, err := resilience.NewRegistry(resilience.Config{Logger: quiet}).
+		Keyed("p", resilience.Config{MaxKeys: 1, FailMax: 1})
+	require.NoError(t, err)
+	held := family.Get("a")
+	family.Get("b").Trip("drill")
+	store, err := fallback.New(fallback.Config[int]{
+		Logger: quiet, Default: func(string) (int, bool) { return 7, true },
+	})
+	require.NoError(t, err)
+	errDown := errors.New("down")
+	for range 2 { // it fails, and is refused by p/(overflow)
+		a, err := store.Call(t.Context(), held, "k", func(context.Context) (int, error) { return 0, errDown })
+		require.NoError(t, err)
+		assert.Equal(t, 7, a.Value)
+	}
+	inner := testutil.NewBreaker(t, "x", resilience.Config{Logger: quiet})
+	inner.Trip("drill")
+	outer := testutil.NewBreaker(t, "x", resilience.Config{Logger: quiet})
+	_, err = store.Call(t.Context(), outer, "k", func(ctx context.Context) (int, error) {
+		return resilience.Call(ctx, inner, func(context.Context) (int, error) { return 1, nil })
+	})
+	require.ErrorIs(t, err, resilience.ErrOpen)
+}

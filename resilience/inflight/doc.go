@@ -37,8 +37,9 @@
 // # Other policies
 //
 // A window has no streak, so under a window the limit alone rules, and New
-// wants one. A breaker that is not closed is asked by one caller at a time,
-// whatever is still in flight, and refuses or sends its probes by itself.
+// wants one. A breaker that is not closed is asked by as many callers at a time
+// as may be in flight once it is closed, and refuses or sends its probes by
+// itself.
 //
 // # What it does not see
 //

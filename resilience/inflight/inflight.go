@@ -65,11 +65,11 @@ func New(b *resilience.Breaker, limit int) (*Limiter, error) {
 		breaker: b, limit: limit, failMax: failMax, shadow: cfg.Shadow,
 		lanes: map[string]*lane{}, crowd: maxLanes, queue: list.New(),
 	}
+	l.mu.Lock() // no transition is heard before the state that it follows is known
+	defer l.mu.Unlock()
 	l.remove = b.Observe(l.transition)
 	now := b.Snapshot()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.generation, l.held = now.Generation, l.held || now.Held == forcedClosed
+	l.generation, l.held = now.Generation, now.Held == forcedClosed
 	return l, nil
 }
 
@@ -164,8 +164,8 @@ func (s *Slot) Leave() {
 }
 
 // Admitted says that the breaker has admitted the call. A breaker that is not
-// closed is asked by one caller at a time; without Admitted the next one waits
-// until Leave. Do and the doors call it.
+// closed is asked by a bounded number of callers at a time; without Admitted
+// one of those places is taken until Leave. Do and the doors call it.
 func (s *Slot) Admitted() {
 	l := s.limiter
 	l.mu.Lock()

@@ -335,7 +335,7 @@ func TestLateGoodAnswersBuyNoDoomedCalls(t *testing.T) {
 			r.fail("call")
 		}
 		require.NoError(t, early.finish(nil)) // one good answer from before the outage
-		_, streak := r.breaker.Streak()
+		_, streak, _ := r.breaker.Streak()
 		assert.Zero(t, streak)
 		doomed := 3
 		for range 10 {
@@ -427,8 +427,8 @@ func TestPanicSaysNothing(t *testing.T) {
 	r.succeed("call")
 }
 
-// An open breaker refuses at once, one caller after another, whatever is still
-// in flight.
+// An open breaker refuses at once, whatever is still in flight. No more callers
+// ask it at a time than may be in flight once it is closed.
 func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stop := range []func(*rig){
@@ -445,9 +445,7 @@ func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 				func() error { return r.call("call", func() error { return nil }) }) {
 				require.ErrorIs(t, err, resilience.ErrOpen)
 			}
-			one := r.enter("call")
-			assert.True(t, r.full("call"))
-			one.Leave()
+			assert.Equal(t, 5, r.room("call"))
 			for _, c := range calls {
 				require.NoError(t, c.finish(nil))
 			}
@@ -455,11 +453,12 @@ func TestOpenBreakerRefusesAtOnce(t *testing.T) {
 	})
 }
 
-// Callers that wait when the breaker opens pass one at a time as well.
+// Callers that wait when the breaker opens pass as well, no more of them at a
+// time.
 func TestWaitersMeetAnOpenBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 3, resilience.Config{})
-		slots := []*inflight.Slot{r.enter("call"), r.enter("call"), r.enter("call")}
+		r := newRig(t, 2, resilience.Config{})
+		slots := []*inflight.Slot{r.enter("call"), r.enter("call")}
 		admitted := make(chan *inflight.Slot, 3)
 		for range 3 {
 			go func() { admitted <- r.enter("call") }()
@@ -470,11 +469,51 @@ func TestWaitersMeetAnOpenBreaker(t *testing.T) {
 			s.Leave()
 		}
 		synctest.Wait()
-		for left := 3; left > 0; left-- {
-			require.Len(t, admitted, 1)
-			(<-admitted).Leave()
-			synctest.Wait()
+		require.Len(t, admitted, 2)
+		(<-admitted).Leave()
+		synctest.Wait()
+		require.Len(t, admitted, 2)
+	})
+}
+
+// An admission that takes long, such as one that runs the designated probe or
+// tells a slow observer, holds up nobody else.
+func TestSlowAdmissionHoldsUpNobody(t *testing.T) {
+	for name, cfg := range map[string]resilience.Config{
+		"designated probe": {Probe: func(context.Context) error { time.Sleep(time.Hour); return nil }},
+		"observer": {OnTransition: func(e resilience.Transition) {
+			if e.To == resilience.HalfOpen {
+				time.Sleep(time.Hour)
+			}
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg.ProbeTimeout = 2 * time.Hour
+			r := newRig(t, 0, cfg)
+			r.breaker.Trip("drill")
+			time.Sleep(time.Minute)
+			slow := r.hold("call")
+			for range 100 {
+				require.ErrorIs(t, <-r.hold("call").done, resilience.ErrOpen, name)
+			}
+			time.Sleep(time.Hour)
+			require.NoError(t, slow.finish(nil), name)
+			r.succeed("call")
+		})
+	}
+}
+
+// Reset of a closed breaker makes no transition, and clears the streaks of the
+// limiter as well as the breaker's.
+func TestResetOfAClosedBreakerGivesRoomBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, resilience.Config{})
+		for range 4 {
+			r.fail("call")
 		}
+		assert.Equal(t, 1, r.room("call"))
+		r.breaker.Reset()
+		assert.Equal(t, 5, r.room("call"))
 	})
 }
 

@@ -108,14 +108,14 @@ func (l *Limiter) answeredLocked(s *Slot) {
 
 // lookLocked reads the breaker. It is read under the lock, so that a call that
 // fails meanwhile cannot give its slot back before its failure shows. A breaker
-// that has closed again starts with an empty streak, and so do the lanes.
+// that has closed again, or was reset, starts with an empty streak, and so do
+// the lanes.
 func (l *Limiter) lookLocked() {
-	before := l.state
-	l.state, l.streak = l.breaker.Streak()
-	if before == resilience.Closed || l.state != resilience.Closed {
-		return
+	state, streak, generation := l.breaker.Streak()
+	l.state, l.streak = state, streak
+	if state == resilience.Closed && generation != l.generation {
+		l.beginLocked(generation)
 	}
-	l.beginLocked(l.breaker.Snapshot().Generation)
 }
 
 // beginLocked begins an episode of a closed breaker, with empty streaks.
@@ -139,19 +139,20 @@ func (l *Limiter) transition(t resilience.Transition) {
 	l.lookLocked()
 	if held := t.Held == forcedClosed; held != l.held {
 		l.held = held
-		l.beginLocked(l.breaker.Snapshot().Generation)
+		l.beginLocked(l.generation)
 	}
 	l.admitLocked()
 }
 
 // spaceLocked says whether a call could be admitted whose operation has no
-// failures. A breaker that is not closed is asked by one caller at a time,
-// whatever is still in flight: it refuses or sends a probe by itself. A call
-// that has failed is counted by the breaker before it leaves, so the sum of
-// streak and calls in flight never falls short.
+// failures. A breaker that is not closed is asked by as many callers at a time
+// as may be in flight once it is closed, whatever is still in flight: it
+// refuses or sends a probe by itself. A call that has failed is counted by the
+// breaker before it leaves, so the sum of streak and calls in flight never
+// falls short.
 func (l *Limiter) spaceLocked() bool {
 	if !l.closedLocked() {
-		return l.asking == 0
+		return l.asking < l.bound(0)
 	}
 	return l.all.inFlight < l.bound(max(l.streak, l.all.streak))
 }
@@ -180,11 +181,6 @@ func (s *Slot) count(v resilience.Verdict) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lookLocked()
-	if v.Failed() && l.state == resilience.Closed { // Reset may be no transition
-		if now := l.breaker.Snapshot().Generation; now != l.generation {
-			l.beginLocked(now)
-		}
-	}
 	if s.settled || s.left || s.episode != l.episode {
 		return ""
 	}

@@ -78,7 +78,8 @@ func (v *view) maskField(start, end int) int {
 	if !f.sensitive(v) || !f.separate(v) {
 		return end
 	}
-	from, to := f.value, 0
+	from := f.value
+	var to int
 	switch c := v.at(from); {
 	case isQuote(c):
 		to = v.closingQuote(from)
