@@ -10,6 +10,21 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	c.b, c.caller, c.ctx = b, ctx, ctx
+	if b.extras {
+		return b.enterExtras(ctx, c)
+	}
+	if w := b.word.Load(); w&(stateMask|veteranBit) != 0 {
+		return b.enterVeteran(ctx, c, w)
+	} else {
+		c.ticket.gen = wordGen(w)
+	}
+	return nil
+}
+
+// enterExtras is the admission to a breaker that asks more of a call than its
+// outcome: its time, or its place in a family.
+func (b *Breaker) enterExtras(ctx context.Context, c *call) error {
 	if b.member != nil {
 		return b.enterFamily(ctx, c)
 	}
@@ -26,22 +41,21 @@ func (b *Breaker) enterFamily(ctx context.Context, c *call) error {
 			b.unpin()
 		}
 	}()
+	c.b = b
 	err := b.enterAlone(ctx, c)
 	entered = err == nil
+	c.pinned = entered && b.member != nil
 	return err
 }
 
 func (b *Breaker) enterAlone(ctx context.Context, c *call) error {
-	c.b, c.caller, c.ctx = b, ctx, ctx
 	w := b.word.Load()
 	if w&(stateMask|veteranBit) == 0 {
 		c.ticket.gen = wordGen(w)
 	} else if err := b.enterVeteran(ctx, c, w); err != nil {
 		return err
 	}
-	if b.extras {
-		b.equip(c)
-	}
+	b.equip(c)
 	return nil
 }
 
@@ -65,7 +79,7 @@ func (b *Breaker) equip(c *call) {
 // enterVeteran is the admission to a breaker that has opened before.
 func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 	t := taskOf(ctx)
-	if err := t.refusal(b); err != nil && !b.cfg.Shadow {
+	if err := t.refusal(b); err != nil && !b.shadow {
 		b.totals.add(statLatched)
 		b.totals.add(statRejected)
 		return err
@@ -75,14 +89,15 @@ func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
 		return nil
 	}
 	if g := b.shutFor(ctx, w); g != nil {
-		return b.reject(c, t, g.err)
+		return b.reject(c, t, g.err, false)
 	}
 	err := b.admit(ctx, c)
 	if err == nil && c.ticket.probe != 0 && !c.nested && b.cfg.Probe != nil {
 		err = b.designated(ctx, c)
 	}
 	if _, refused := err.(refusal); refused { //nolint:errorlint // made here, wrapped by nobody
-		return b.reject(c, t, err)
+		open, ok := err.(*OpenError) //nolint:errorlint // likewise
+		return b.reject(c, t, err, ok && open.state == Closed)
 	}
 	return err // nil, or the context's own
 }
@@ -134,19 +149,21 @@ func (b *Breaker) begin(c *call) (begun bool) {
 // reject counts a refusal, latches it in the task, and logs the first one of an
 // episode. What a ramp turns away latches nothing, and a breaker in shadow mode
 // only counts.
-func (b *Breaker) reject(c *call, t *task, err error) error {
-	if b.cfg.Shadow {
-		*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller, shadow: true}
+func (b *Breaker) reject(c *call, t *task, err error, ramp bool) error {
+	if b.shadow {
+		*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller, ticket: ticket{probe: never}, shadow: true}
 		b.totals.add(statShadowed)
 		b.announce(c.op, t, err)
 		return nil
 	}
-	if open, ok := err.(*OpenError); ok && open.state == Closed { //nolint:errorlint // made here, wrapped by nobody
+	if ramp {
 		b.totals.add(statShed)
 		return err
 	}
 	b.totals.add(statRejected)
-	err = t.latch(b, err)
+	if t != nil {
+		err = t.latch(b, err)
+	}
 	b.announce(c.op, t, err)
 	return err
 }

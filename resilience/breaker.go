@@ -19,6 +19,7 @@ type Breaker struct {
 	policy  policy
 	timer   timer
 	plain   bool        // Consecutive: a closed success touches the word alone
+	shadow  bool        // Config.Shadow
 	timely  bool        // the window asks when a success ended
 	slow    int64       // calls this long are slow; 0 if nothing asks
 	extras  bool        // a call needs equip
@@ -59,7 +60,7 @@ func newBreaker(name string, cfg Config, problem error) (*Breaker, error) {
 // makeBreaker takes a valid name and a normal configuration.
 func makeBreaker(name string, cfg Config) *Breaker {
 	b := &Breaker{
-		name: name, cfg: cfg, version: cfg.version(), timer: newTimer(cfg.Clock),
+		name: name, cfg: cfg, version: cfg.version(), timer: newTimer(cfg.Clock), shadow: cfg.Shadow,
 		policy: policy{
 			failMax: cfg.FailMax, reset: int64(cfg.ResetTimeout), probeTimeout: int64(cfg.ProbeTimeout),
 			maxThrottle: int64(cfg.MaxThrottle), maxProbes: cfg.MaxProbes, goodProbes: cfg.SuccessThreshold,
@@ -112,7 +113,7 @@ func (b *Breaker) Streak() (state State, failures int, generation uint64) {
 
 // Ready reports whether a call would be admitted now.
 func (b *Breaker) Ready() bool {
-	if w := b.word.Load(); b.cfg.Shadow || wordState(w) == Closed && w&rampBit == 0 {
+	if w := b.word.Load(); b.shadow || wordState(w) == Closed && w&rampBit == 0 {
 		return true
 	}
 	c := b.view()
@@ -134,7 +135,7 @@ func (b *Breaker) Check(ctx context.Context) error {
 		return err
 	}
 	w := b.word.Load()
-	if w&(stateMask|veteranBit) == 0 || b.cfg.Shadow {
+	if w&(stateMask|veteranBit) == 0 || b.shadow {
 		return nil
 	}
 	if err := taskOf(ctx).refusal(b); err != nil || wordState(w) == Closed {

@@ -72,7 +72,7 @@ func (b *Breaker) Do(ctx context.Context, fn func(context.Context) error) error 
 // Done, Settle or Panicked. The permit of a probe that is not ended counts as a
 // failure when its lease runs out.
 func (b *Breaker) Allow(ctx context.Context) (*Permit, error) {
-	if w := b.word.Load(); w&(stateMask|rampBit) == 0 && !b.extras && b.member == nil && ctx.Err() == nil &&
+	if w := b.word.Load(); w&(stateMask|rampBit) == 0 && !b.extras && ctx.Err() == nil &&
 		(w&veteranBit == 0 || taskOf(ctx) == nil) {
 		return &Permit{b: b, ctx: ctx, gen: wordGen(w)}, nil
 	}
@@ -89,7 +89,7 @@ func (b *Breaker) allow(ctx context.Context) (*Permit, error) {
 		return &Permit{b: c.b, ctx: ctx, gen: c.ticket.gen}, nil
 	}
 	p := &Permit{b: c.b, ctx: c.ctx, special: &special{call: c}}
-	if c.b.member != nil {
+	if c.pinned {
 		p.special.watch = runtime.AddCleanup(p, (*Breaker).unpin, c.b)
 	}
 	return p, nil
@@ -113,7 +113,7 @@ type special struct {
 // common reports whether the call is of a closed breaker, with its caller's own
 // context and nothing to give back.
 func (c *call) common() bool {
-	return c.ticket.probe == 0 && c.cancel == nil && c.started == 0 && !c.shadow && c.b.member == nil
+	return c.ticket.probe == 0 && c.cancel == nil && c.started == 0 && !c.pinned
 }
 
 // take fills in the call if this is the end that counts.
@@ -136,7 +136,7 @@ func (p *Permit) Context() context.Context { return p.ctx }
 // Renew reports that data still flows: the lease of a probe starts again. For
 // other calls it does nothing.
 func (p *Permit) Renew() {
-	if p.special == nil || p.special.call.ticket.probe == 0 || p.ended.Load() {
+	if p.special == nil || p.special.call.ticket.probe == 0 || p.special.call.shadow || p.ended.Load() {
 		return
 	}
 	now := p.b.now()
@@ -197,15 +197,23 @@ type call struct {
 	started     int64
 	nested      bool // part of a live probe
 	shadow      bool // let through in place of a refusal
+	pinned      bool // counted in flight by the breaker's family
 	done        bool
 	late        bool // its state ended before it did
 }
 
 // finish returns what the call holds.
 func (c *call) finish() {
-	if c.b.member != nil {
-		defer c.b.unpin()
+	switch {
+	case c.pinned:
+		c.closePinned()
+	case c.cancel != nil || !c.done:
+		c.close()
 	}
+}
+
+func (c *call) closePinned() {
+	defer c.b.unpin()
 	c.close()
 }
 
@@ -267,7 +275,7 @@ func (c *call) settle(v Verdict, err error) Verdict {
 func (c *call) succeed() {
 	b := c.b
 	switch {
-	case c.ticket.probe != 0 || c.shadow:
+	case c.ticket.probe != 0:
 	case b.plain:
 		c.done = true
 		b.totals.add(b.clearStreak(c.ticket.gen))
@@ -297,7 +305,7 @@ func (c *call) record(r result, s stat) {
 	c.done = true
 	b, now := c.b, c.b.now()
 	r.slow = b.slow > 0 && now-c.started >= b.slow
-	if s == statSuccess && !r.slow && c.ticket.probe == 0 && !c.shadow && b.leave(c.ticket.gen, now) {
+	if s == statSuccess && !r.slow && c.ticket.probe == 0 && b.leave(c.ticket.gen, now) {
 		return
 	}
 	how := inTime

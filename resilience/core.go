@@ -73,7 +73,7 @@ type policy struct {
 // ticket is an admission. That of a probe carries its lease.
 type ticket struct {
 	gen   uint64
-	probe uint64 // 0 unless the call is a probe
+	probe uint64 // 0 unless the call is a probe, or is let through in shadow mode
 }
 
 type lease struct {

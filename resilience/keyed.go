@@ -185,7 +185,7 @@ func inFamily(name, prefix string) bool { return strings.HasPrefix(name, prefix+
 
 func (k *Keyed) makeLocked(key string) *Breaker {
 	b := makeBreaker(k.name(key), k.cfg)
-	b.family, b.member = k.prefix, &membership{family: k, key: key}
+	b.family, b.member, b.extras = k.prefix, &membership{family: k, key: key}, true
 	b.latch = nameKey{k.registry, b.name}
 	runtime.AddCleanup(b, k.collected, key)
 	return b

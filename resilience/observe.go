@@ -97,7 +97,7 @@ func (b *Breaker) enqueueLocked(ch change) {
 	dates := b.dates()
 	t := Transition{
 		Upstream: b.name, From: ch.from, To: ch.to, At: dates.wall(ch.at), Generation: ch.gen, Reason: ch.reason,
-		Cause: ch.cause, Held: ch.held.String(), Shadow: b.cfg.Shadow, Eligible: ch.eligible, Failures: ch.failures,
+		Cause: ch.cause, Held: ch.held.String(), Shadow: b.shadow, Eligible: ch.eligible, Failures: ch.failures,
 		ProbeID: ch.probe, PolicyVersion: b.version,
 		InState: time.Duration(ch.at - ch.since),
 	}
@@ -255,7 +255,7 @@ func (b *Breaker) logRefusal(op string, t *task, err error) {
 		attrs = append(attrs, slog.String("task", t.id))
 	}
 	what := "circuit breaker refuses calls"
-	if b.cfg.Shadow {
+	if b.shadow {
 		what = "circuit breaker in shadow mode would refuse calls"
 	}
 	b.log(slog.LevelWarn, what, attrs...)

@@ -36,16 +36,18 @@ func (b *Breaker) leave(gen uint64, now int64) bool {
 	if p == nil || p.gen != gen || now < p.from || now >= p.to {
 		return false
 	}
-	mine := b.totals.mine()
+	left := &b.totals.mine().pending
 	for {
-		n := mine.pending.Load()
-		if n>>pendingBits != p.epoch || n&pendingMost == pendingMost {
+		n := left.Load()
+		switch {
+		case n>>pendingBits != p.epoch || n&pendingMost == pendingMost:
 			return false
+		case !left.CompareAndSwap(n, n+1):
+			continue
+		case (n+1)%watched == 0:
+			b.totals.watch(left, n+1)
 		}
-		if mine.pending.CompareAndSwap(n, n+1) {
-			return true
-		}
-		b.totals.clash(mine)
+		return true
 	}
 }
 

@@ -51,7 +51,7 @@ func (b *Breaker) Snapshot() Snapshot {
 	c := b.viewLocked(now)
 	s := Snapshot{
 		Name: b.name, PolicyVersion: b.version, State: c.reads(), Generation: c.gen, Reason: c.reason,
-		Streak: c.streak, FailMax: b.policy.failMax, RampShare: c.share(), Shadow: b.cfg.Shadow,
+		Streak: c.streak, FailMax: b.policy.failMax, RampShare: c.share(), Shadow: b.shadow,
 		Held: c.held.String(), HeldReason: c.holdReason, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,
 	}
 	b.dateLocked(&s, &c)

@@ -34,47 +34,56 @@ const (
 type stripe struct {
 	n       [statCount]atomic.Uint64
 	pending atomic.Uint64 // see pending.go
-	clashes atomic.Uint32
-	_       [128 - (statCount*8+12)%128]byte
+	_       [128 - (statCount+1)*8%128]byte
 }
 
 type totals struct {
-	stripes []stripe
-	shift   uint8
-	salt    atomic.Uint64
+	stripes []stripe // a power of two
+	shift   atomic.Uint32
 }
+
+// hashShift is how far a hash is first shifted down.
+const hashShift = 58
 
 func (t *totals) init() {
 	width := min(max(bits.Len(uint(4*runtime.GOMAXPROCS(0)-1)), 3), 6)
-	t.stripes, t.shift = make([]stripe, 1<<width), uint8(64-width)
+	t.stripes = make([]stripe, 1<<width)
+	t.shift.Store(hashShift)
 }
 
 // mine is the stripe of the calling goroutine. It is chosen by where the
 // goroutine's stack lies, which costs nothing to know and rarely changes.
 func (t *totals) mine() *stripe {
 	var here byte
-	h := (uint64(uintptr(unsafe.Pointer(&here)))>>11 ^ t.salt.Load()) * 0x9e3779b97f4a7c15
-	return &t.stripes[h>>t.shift]
+	h := uint64(uintptr(unsafe.Pointer(&here))>>11) * 0x9e3779b97f4a7c15
+	return &t.stripes[h>>(t.shift.Load()&63)&uint64(len(t.stripes)-1)]
 }
 
 // add counts one.
 func (t *totals) add(s stat) {
-	mine := t.mine()
-	if n := mine.n[s].Load(); !mine.n[s].CompareAndSwap(n, n+1) {
-		mine.n[s].Add(1)
-		t.clash(mine)
+	counter := &t.mine().n[s]
+	if n := counter.Add(1); n%watched == 0 {
+		t.watch(counter, n)
 	}
 }
 
-// clashing is how many clashes on a stripe make the goroutines choose again.
-const clashing = 64
+// watched is how often a counter is watched for a moment.
+const watched = 256
 
-// clash is told that two goroutines met on a stripe. Where they meet often, all
-// are hashed again, so that two of them cannot share a stripe for as long as
-// they live.
-func (t *totals) clash(met *stripe) {
-	if met.clashes.Add(1)%clashing == 0 {
-		t.salt.Add(0x632be59bd9b4e019)
+// watch looks whether another goroutine counts on the same stripe. If so, all
+// stripes are chosen by other bits of the hash, so that two goroutines do not
+// share one for as long as they live.
+func (t *totals) watch(counter *atomic.Uint64, n uint64) {
+	for range 32 {
+		if counter.Load() == n {
+			continue
+		}
+		if shift := t.shift.Load(); shift > 24 {
+			t.shift.Store(shift - 3)
+		} else {
+			t.shift.Store(hashShift)
+		}
+		return
 	}
 }
 

@@ -76,9 +76,6 @@ func (t *task) refusal(b *Breaker) error {
 
 // latch keeps the first refusal of b and returns the one that is kept.
 func (t *task) latch(b *Breaker, err error) error {
-	if t == nil {
-		return err
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if first, ok := t.refused[b.latch]; ok {
