@@ -14,11 +14,11 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 	if b.extras {
 		return b.enterExtras(ctx, c)
 	}
-	if w := b.word.Load(); w&(stateMask|veteranBit) != 0 {
+	w := b.word.Load()
+	if w&(stateMask|veteranBit) != 0 {
 		return b.enterVeteran(ctx, c, w)
-	} else {
-		c.ticket.gen = wordGen(w)
 	}
+	c.ticket.gen = wordGen(w)
 	return nil
 }
 

@@ -181,13 +181,16 @@ func (b *Breaker) Trip(reason string, cause ...error) {
 	b.operate(func(c *core, now int64) { c.trip(why{reason: reason, cause: cmp.Or(cause...)}, now) })
 }
 
-// ForceOpen opens the breaker until Reset; it sends no probes.
+// ForceOpen opens the breaker until Reset; it sends no probes. One that is
+// forced open already keeps its reason, and one in shadow mode refuses nothing
+// all the same.
 func (b *Breaker) ForceOpen(reason string) {
 	b.operate(func(c *core, now int64) { c.forceOpen(why{reason: reason}, now) })
 }
 
 // ForceClose closes the breaker until Reset; failures are counted in the
-// totals and open nothing.
+// totals and open nothing. One that is forced closed already keeps its reason.
+// Tasks that were refused before stay refused.
 func (b *Breaker) ForceClose(reason string) {
 	b.operate(func(c *core, now int64) { c.forceClose(why{reason: reason}, now) })
 }

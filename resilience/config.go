@@ -110,8 +110,8 @@ type Config struct {
 	// cannot be set for a single breaker.
 	MaxKeys int
 	// Durations makes package metrics keep the durations of the calls through
-	// the breakers of one Registry.Keyed, for each key and operation. It has
-	// those of single breakers always, and cannot be set for them.
+	// the breakers of one Registry.Keyed, for each key and operation. It always
+	// has those of single breakers.
 	Durations bool
 	// Standalone makes the Config complete: nothing is taken from the
 	// registry's defaults. See Registry.Defaults.
@@ -125,7 +125,6 @@ func (c Config) normal() (Config, error) {
 	c.MaxThrottle = cmp.Or(c.MaxThrottle, defaultMaxThrottle)
 	c.MaxProbes = cmp.Or(c.MaxProbes, 1)
 	c.SuccessThreshold = cmp.Or(c.SuccessThreshold, 1)
-	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
 	if c.Trip == nil {
 		c.Trip = trip.Consecutive{}
 	}
@@ -145,14 +144,11 @@ func (c Config) normal() (Config, error) {
 }
 
 // single reports what a single breaker has no use for.
-func (c Config) single() (err error) {
+func (c Config) single() error {
 	if c.MaxKeys != 0 {
-		err = fmt.Errorf("MaxKeys is %d; it is for Registry.Keyed alone", c.MaxKeys)
+		return fmt.Errorf("MaxKeys is %d; it is for Registry.Keyed alone", c.MaxKeys)
 	}
-	if c.Durations {
-		err = errors.Join(err, errors.New("option Durations is for Registry.Keyed alone; single breakers have them always"))
-	}
-	return err
+	return nil
 }
 
 // bulk bounds the memory of a family whose windows are all in use.
@@ -179,7 +175,7 @@ func (c Config) bounds() error {
 		within("MaxThrottle", c.MaxThrottle, 1, maxWait),
 		within("MaxProbes", c.MaxProbes, 1, maxProbes),
 		within("SuccessThreshold", c.SuccessThreshold, 1, maxStreak),
-		within("MaxKeys", c.MaxKeys, 1, maxKeys))
+		within("MaxKeys", c.MaxKeys, 0, maxKeys))
 }
 
 // under fills the zero fields of c from defaults. A rule of its own leaves out

@@ -20,7 +20,7 @@ func TestZeroConfigIsTheDefaultPolicy(t *testing.T) {
 	cfg.Classify = nil
 	assert.Equal(t, resilience.Config{
 		FailMax: 5, ResetTimeout: time.Minute, ProbeTimeout: time.Minute, MaxThrottle: 5 * time.Minute,
-		MaxProbes: 1, SuccessThreshold: 1, Trip: trip.Consecutive{}, MaxKeys: 1024,
+		MaxProbes: 1, SuccessThreshold: 1, Trip: trip.Consecutive{},
 	}, cfg)
 }
 
@@ -80,7 +80,6 @@ func TestBadConfigIsAnErrorAtConstruction(t *testing.T) {
 		},
 		{"x", resilience.Config{FailMax: -7, Trip: trip.CountWindow{}}, "FailMax is -7 and Trip a trip.CountWindow"},
 		{"x", resilience.Config{MaxKeys: 3}, "MaxKeys is 3; it is for Registry.Keyed alone"},
-		{"x", resilience.Config{Durations: true}, "option Durations is for Registry.Keyed alone"},
 		{"x", resilience.Config{Trip: &trip.CountWindow{}}, "Trip is a *trip.CountWindow; give the value"},
 		{"x", resilience.Config{Trip: (*trip.Consecutive)(nil)}, "Trip is a *trip.Consecutive"},
 		{"", resilience.Config{}, `name "" must be 1 to 128 bytes`},
@@ -127,6 +126,31 @@ func TestFaultInheritedOptions(t *testing.T) {
 	both := resilience.NewRegistry(resilience.Config{FailMax: 3, Trip: trip.TimeWindow{}})
 	_, err = both.Register("x", resilience.Config{})
 	require.Error(t, err, "defaults that cannot work together")
+}
+
+// A breaker's own Config, with its defaults filled in, was refused where it was
+// used again, as for another ResetTimeout.
+func TestFaultConfigOfABreakerIsRefused(t *testing.T) {
+	reg := resilience.NewRegistry(resilience.Config{Logger: quiet, MaxKeys: 7, Durations: true})
+	family, err := reg.Keyed("k", resilience.Config{})
+	require.NoError(t, err)
+	for _, b := range []*resilience.Breaker{
+		resilience.LLM,
+		family.Get("a"),
+		reg.MustRegister("window", resilience.Config{Trip: trip.TimeWindow{Slow: trip.SlowCall{Threshold: 1}}}),
+		reg.MustRegister("all", resilience.Config{
+			MaxResetTimeout: time.Hour, Ramp: time.Minute, Shadow: true, CallTimeout: time.Second, Probe: fine,
+		}),
+	} {
+		cfg := b.Config()
+		same, err := resilience.New("again", cfg)
+		require.NoError(t, err, b.Name())
+		assert.Equal(t, b.Snapshot().PolicyVersion, same.Snapshot().PolicyVersion, b.Name())
+		cfg.ResetTimeout = 30 * time.Second
+		again, err := reg.Replace("window", cfg)
+		require.NoError(t, err, b.Name())
+		assert.Equal(t, 30*time.Second, again.Config().ResetTimeout)
+	}
 }
 
 // FuzzConfig: a configuration is refused, or makes a breaker that opens under

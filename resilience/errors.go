@@ -99,8 +99,11 @@ func (e *OpenError) LastFailure() error { return e.lastFailure }
 func (e *OpenError) Error() string {
 	switch {
 	case e.held:
-		return fmt.Sprintf("circuit breaker forced open for %q, failing fast; only a reset closes it: %s",
-			e.b.name, mask.String(e.reason))
+		text := fmt.Sprintf("circuit breaker forced open for %q, failing fast; only a reset closes it", e.b.name)
+		if e.reason != "" {
+			text += ": " + mask.String(e.reason)
+		}
+		return text
 	case e.state == Closed:
 		return fmt.Sprintf("circuit breaker ramping up for %q, failing fast; %s", e.b.name, e.outlook())
 	}

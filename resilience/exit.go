@@ -22,13 +22,13 @@ const (
 //	code  err is                                      run again?
 //	  0   nil
 //	 65   Ignored, or Success such as a missing key   no, the input is wrong
-//	 75   an *OpenError, Failure, Throttled, or a     yes, at Breaker.RetryAt
-//	      deadline of any origin
+//	 75   an *OpenError, Failure, Throttled, or a     yes, at Breaker.RetryAt;
+//	      deadline of any origin                      if that is zero, after Reset
 //	 77   a *DeniedError, Denied                      no, until that is fixed
-//	143   context.Canceled: the task was told to      yes
-//	      stop, by SIGTERM or otherwise
-//	  1   classify is nil, and err not a refusal;     no
-//	      a cancellation and a deadline included
+//	143   context.Canceled, with or without           yes
+//	      classify: the task was told to stop
+//	  1   classify is nil, and err none of the        no
+//	      above; a deadline included
 //
 // classify is the classifier of the upstream that err comes from, such as
 // llm.Classify, or a function that returns the verdict that Guard.Settled or
@@ -40,8 +40,8 @@ const (
 // Some SDKs have an error of their own for a call whose context was cancelled,
 // as gRPC does. Wrap context.Cause(ctx) as well, or the code is 65.
 //
-// If several apply, the first of *DeniedError, *OpenError, a nil classify,
-// context.Canceled and the verdict decides. Refusals precede a cancellation
+// If several apply, the first of *DeniedError, *OpenError, context.Canceled, a
+// nil classify and the verdict decides. Refusals precede a cancellation
 // because the other calls of a task are often cancelled after one.
 func ExitCode(err error, classify func(callerCtx context.Context, err error) Verdict) int {
 	switch {
@@ -51,10 +51,10 @@ func ExitCode(err error, classify func(callerCtx context.Context, err error) Ver
 		return exitDenied
 	case errors.Is(err, ErrOpen):
 		return exitTemporary
-	case classify == nil:
-		return exitFault
 	case errors.Is(err, context.Canceled):
 		return exitStopped
+	case classify == nil:
+		return exitFault
 	}
 	switch classify(context.Background(), err).Outcome {
 	case Denied:

@@ -76,7 +76,7 @@ func TestExitCode(t *testing.T) {
 		{"own error", fs.ErrNotExist, nil, 1},
 		{"own deadline", os.ErrDeadlineExceeded, nil, 1},
 		{"deadline, no classifier", hangs, nil, 1},
-		{"cancelled, no classifier", canceled, nil, 1},
+		{"cancelled, no classifier", canceled, nil, 143},
 	} {
 		assert.Equal(t, row.want, resilience.ExitCode(row.err, row.classify), row.name)
 	}

@@ -1,6 +1,7 @@
 package resilience
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/sha256"
@@ -40,7 +41,8 @@ import (
 type Keyed struct {
 	registry *Registry
 	prefix   string
-	cfg      Config
+	room     int    // MaxKeys
+	cfg      Config // of each breaker
 
 	mu       sync.Mutex
 	byKey    map[string]*list.Element
@@ -68,6 +70,7 @@ const maxPrefix = maxName - hashLength - 1
 // registry's defaults. A prefix can be taken once.
 func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 	cfg = cfg.under(r.defaults)
+	cfg.MaxKeys = cmp.Or(cfg.MaxKeys, defaultMaxKeys)
 	problem := errors.Join(within("length of the prefix", len(prefix), 1, maxPrefix), cfg.bulk())
 	overflow, err := newBreaker(prefix+"/(overflow)", cfg, problem)
 	if err != nil {
@@ -82,9 +85,10 @@ func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 		return nil, err
 	}
 	k := &Keyed{
-		registry: r, prefix: prefix, cfg: overflow.cfg, byKey: make(map[string]*list.Element), recent: list.New(),
-		gone: make(map[string]weak.Pointer[Breaker]), overflow: overflow,
+		registry: r, prefix: prefix, room: cfg.MaxKeys, cfg: overflow.cfg, overflow: overflow,
+		byKey: make(map[string]*list.Element), recent: list.New(), gone: make(map[string]weak.Pointer[Breaker]),
 	}
+	k.cfg.MaxKeys, overflow.cfg.MaxKeys = 0, 0 // so that what Breaker.Config returns may be used again
 	overflow.family, overflow.latch = prefix, nameKey{r, overflow.name}
 	r.keyed[prefix] = k
 	return k, nil
@@ -250,7 +254,7 @@ func (m *membership) hold(b *Breaker) {
 // roomLocked makes room for another breaker. A family that exceeds its bound
 // since an operator has acted shrinks as far as it can.
 func (k *Keyed) roomLocked() bool {
-	for len(k.byKey) >= k.cfg.MaxKeys {
+	for len(k.byKey) >= k.room {
 		if !k.evictLocked() {
 			return false
 		}

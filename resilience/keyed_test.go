@@ -251,7 +251,7 @@ func TestFaultFamilyOfHugeWindows(t *testing.T) {
 	_, err = reg.Keyed("big", resilience.Config{MaxKeys: 1 << 20, Trip: trip.TimeWindow{Buckets: 4096}})
 	require.ErrorContains(t, err, "it must be at most 256 MiB")
 	_, err = reg.Keyed("big", resilience.Config{MaxKeys: 1<<20 + 1})
-	require.ErrorContains(t, err, "MaxKeys is 1048577; it must be between 1 and 1048576")
+	require.ErrorContains(t, err, "MaxKeys is 1048577; it must be between 0 and 1048576")
 	_, err = reg.Keyed("big", resilience.Config{MaxKeys: 256, Trip: trip.CountWindow{Size: 1 << 20}})
 	require.NoError(t, err)
 }

@@ -216,7 +216,7 @@ func (b *Breaker) logTransition(t Transition) {
 		slog.String("upstream", t.Upstream),
 		slog.String("old_state", t.From.String()),
 		slog.String("new_state", t.To.String()),
-		slog.String("reason", t.Reason),
+		slog.String("reason", mask.String(t.Reason)),
 	}
 	optional := func(there bool, a slog.Attr) {
 		if there {

@@ -43,7 +43,10 @@ func (r *Registry) Defaults() Config { return r.defaults }
 
 // breaker makes a breaker of the registry.
 func (r *Registry) breaker(name string, cfg Config) (*Breaker, error) {
-	b, err := newBreaker(name, cfg.under(r.defaults), cfg.single())
+	problem := cfg.single()
+	cfg = cfg.under(r.defaults)
+	cfg.MaxKeys = 0 // of the defaults, for families
+	b, err := newBreaker(name, cfg, problem)
 	if err == nil {
 		b.latch = nameKey{r, name}
 	}

@@ -70,6 +70,7 @@ func TestRule32RegistryDefaultsAndOverrides(t *testing.T) {
 	assert.NotNil(t, plain.OnTransition)
 	want := defaults
 	want.Classify, want.Probe, want.OnTransition = nil, nil, nil
+	want.MaxKeys = 0 // for families
 	plain.Classify, plain.Probe, plain.OnTransition = nil, nil, nil
 	assert.Equal(t, want, plain)
 	own := r.MustRegister("own", resilience.Config{ResetTimeout: time.Minute, Trip: trip.CountWindow{}}).Config()

@@ -131,6 +131,18 @@ func TestAuditLog(t *testing.T) {
 
 // Where an operator's hold begins or ends and the state stays, the line is not
 // that of a change of state.
+// --breaker-reset is the breakers' own time, and so the time to run again.
+func TestBreakerReset(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	corpus(t, c, 300)
+	model.Script(llmtest.From(2, llmtest.Status(500))) // all but the check
+	o := c.ingest(t, "docs", "--breaker-reset=20s")
+	require.Equal(t, exitTemporary, o.code, o.stderr)
+	require.NotNil(t, o.summary.Stopped)
+	require.NotNil(t, o.summary.Stopped.RetryAt)
+	assert.Less(t, time.Until(*o.summary.Stopped.RetryAt), 22*time.Second)
+}
+
 func TestAuditLogOfHolds(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "audit.jsonl"))
 	require.NoError(t, err)

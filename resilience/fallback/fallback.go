@@ -31,7 +31,7 @@ import (
 )
 
 // Source is where an answer came from. The zero value is no source: that of an
-// Answer beside an error.
+// Answer returned with an error.
 type Source uint8
 
 const (

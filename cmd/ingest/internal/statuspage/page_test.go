@@ -490,3 +490,18 @@ func TestClean(t *testing.T) {
 		assert.Equal(t, want, clean(in), "%q", in)
 	}
 }
+
+// Refused credentials and rate limits leave the breaker closed, so they stand
+// on its card.
+func TestCardShowsDeniedAndThrottledCalls(t *testing.T) {
+	f := newFixture(t, nil)
+	assert.NotContains(t, f.get("/").Body.String(), "<dt>Denied</dt>")
+	for _, outcome := range []resilience.Outcome{resilience.Denied, resilience.Throttled, resilience.Throttled} {
+		p, err := f.llm.Allow(t.Context())
+		require.NoError(t, err)
+		p.Settle(resilience.Verdict{Outcome: outcome})
+	}
+	body := f.get("/").Body.String()
+	assert.Contains(t, body, "<dt>Denied</dt><dd>1: check the credential and the quota</dd>")
+	assert.Contains(t, body, "<dt>Throttled</dt><dd>2</dd>")
+}
