@@ -95,10 +95,11 @@ type Config struct {
 	// ProbeTimeout; real calls are admitted when it has closed the breaker. It
 	// must honour its context.
 	Probe func(ctx context.Context) error
-	// Clock is the time source, safe for concurrent use. Default: the system's
-	// clocks, the monotonic one for deadlines and the wall clock for dates. A
-	// Clock that also has the method Monotonic() time.Duration tells them apart
-	// likewise; without it, a Clock that steps moves the deadlines.
+	// Clock is the time source, safe for concurrent use; it must not call the
+	// breaker. Default: the system's clocks, the monotonic one for deadlines and
+	// the wall clock for dates. A Clock that also has the method Monotonic()
+	// time.Duration tells them apart likewise; without it, a Clock that steps
+	// moves the deadlines.
 	Clock interface{ Now() time.Time }
 	// Logger receives transitions and first refusals at warning. Default:
 	// slog.Default() at the time of the event. slog.New(slog.DiscardHandler)
