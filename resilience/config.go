@@ -96,10 +96,10 @@ type Config struct {
 	// must honour its context.
 	Probe func(ctx context.Context) error
 	// Clock is the time source, safe for concurrent use; it must not call the
-	// breaker. Default: the system's clocks, the monotonic one for deadlines and
-	// the wall clock for dates. A Clock that also has the method Monotonic()
-	// time.Duration tells them apart likewise; without it, a Clock that steps
-	// moves the deadlines.
+	// breaker. Default: the system's clocks, the monotonic one for deadlines
+	// and the wall clock for dates. A Clock that also has the method
+	// Monotonic() time.Duration tells them apart likewise; without it, a Clock
+	// that steps moves the deadlines.
 	Clock interface{ Now() time.Time }
 	// Logger receives transitions and first refusals at warning. Default:
 	// slog.Default() at the time of the event. slog.New(slog.DiscardHandler)
