@@ -194,18 +194,17 @@ func browseStates(t *testing.T, b *browser) {
 	b.open(address + "/")
 	b.until(`document.getElementById('link').textContent === 'live'`)
 	for _, step := range []struct {
-		do    func()
-		state string
+		do          func()
+		state, news string
 	}{
-		{func() { f.s3.Trip("drill") }, "open"},
-		{func() { f.s3.Reset() }, "closed"},
-		{func() { f.s3.ForceOpen("maintenance") }, "open"},
-		{func() { f.s3.Reset() }, "closed"},
+		{func() { f.s3.Trip("drill") }, "open", "s3 is open"},
+		{func() { f.s3.Reset() }, "closed", "s3 is closed"},
+		{func() { f.s3.ForceOpen("maintenance") }, "open", "s3 is open, forced open"},
+		{func() { f.s3.Reset() }, "closed", "s3 is closed"},
 	} {
 		step.do()
 		b.until(fmt.Sprintf(stateOf, "s3", step.state))
-		assert.Equal(t, "s3 is "+step.state, b.eval(`document.getElementById('news').textContent`),
-			"a screen reader hears it")
+		assert.Equal(t, step.news, b.eval(`document.getElementById('news').textContent`), "a screen reader hears it")
 	}
 	f.llm.Trip("drill")
 	left := `Number(/^in (\d+) s$/.exec(document.querySelector('[data-upstream=llm] [data-until]')?.textContent)?.[1])`
