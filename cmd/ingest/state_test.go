@@ -68,7 +68,8 @@ func TestStateInTheObjectStore(t *testing.T) {
 	first := remote(t, model.URL)
 	corpus(t, first, 300)
 	first.write(t, "docs/aaa-empty.md", "")
-	model.Script(llmtest.From(10, llmtest.Status(500)))
+	// It dies slowly, so that documents of its first answers are stored.
+	model.Script(llmtest.From(10, llmtest.Fault{Delay: 3 * time.Second, Status: 500}))
 	o := first.ingest(t, "docs")
 	requireRetry(t, o, "llm")
 	require.Positive(t, o.summary.Ingested)
