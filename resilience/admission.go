@@ -14,7 +14,7 @@ func (b *Breaker) enter(ctx context.Context, c *call) error {
 	if b.extras {
 		return b.enterExtras(ctx, c)
 	}
-	w := b.word.Load()
+	w := b.word.Load() // in line, here and in enterAlone: every call comes this way
 	if w&(stateMask|veteranBit) != 0 {
 		return b.enterVeteran(ctx, c, w)
 	}
@@ -55,7 +55,10 @@ func (b *Breaker) enterAlone(ctx context.Context, c *call) error {
 	} else if err := b.enterVeteran(ctx, c, w); err != nil {
 		return err
 	}
-	b.equip(c)
+	if b.cfg.CallTimeout > 0 {
+		c.ctx, c.cancel = context.WithTimeout(c.ctx, b.cfg.CallTimeout)
+	}
+	c.start()
 	return nil
 }
 
@@ -66,13 +69,10 @@ func (b *Breaker) unpin() {
 	}
 }
 
-// equip gives an admitted call what the breaker's policy asks for.
-func (b *Breaker) equip(c *call) {
-	if b.cfg.CallTimeout > 0 {
-		c.ctx, c.cancel = context.WithTimeout(c.ctx, b.cfg.CallTimeout)
-	}
-	if b.slow > 0 {
-		c.started = b.now()
+// start notes when a call begins, where slow calls are counted.
+func (c *call) start() {
+	if c.b.slow > 0 {
+		c.started = c.b.now()
 	}
 }
 
@@ -193,9 +193,7 @@ func (b *Breaker) runProbe(c *call) Verdict {
 	ctx, cancel := context.WithTimeout(c.ctx, b.cfg.ProbeTimeout)
 	defer cancel()
 	defer c.close()
-	if b.slow > 0 {
-		c.started = b.now()
-	}
+	c.start()
 	err := b.cfg.Probe(ctx)
 	return c.end(err, b.cfg.Classify)
 }

@@ -22,7 +22,7 @@ type Breaker struct {
 	shadow  bool        // Config.Shadow
 	timely  bool        // the window asks when a success ended
 	slow    int64       // calls this long are slow; 0 if nothing asks
-	extras  bool        // a call needs equip
+	extras  bool        // a call needs enterExtras
 	latch   any         // the key of its refusals in a task
 	family  string      // empty for a single breaker
 	member  *membership // nil for one that is never forgotten
@@ -148,7 +148,7 @@ func (b *Breaker) Check(ctx context.Context) error {
 	if c.state == Closed || c.lease(b.markOf(ctx)) >= 0 {
 		return nil
 	}
-	return b.refusal(&c, new(atomic.Int64))
+	return b.refusal(&c, nil)
 }
 
 // markOf is the live probe that ctx belongs to.

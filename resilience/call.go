@@ -311,13 +311,10 @@ func (c *call) record(r result, s stat) {
 	how := inTime
 	moved := b.step(func(core *core) {
 		switch {
-		case c.shadow: // it moves nothing, as if it had been refused
+		case c.shadow, c.nested: // as if it had been refused; or the probe that it is part of decides
 			core.tick(now)
 			core.throttle(r, now)
-		case c.nested: // the probe that it is part of decides
-			core.tick(now)
-			core.throttle(r, now)
-			if core.lease(c.ticket) < 0 {
+			if c.nested && core.lease(c.ticket) < 0 {
 				how = late
 			}
 		default:

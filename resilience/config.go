@@ -152,16 +152,15 @@ func (c Config) single() error {
 	return nil
 }
 
-// bulk bounds the memory of a family whose windows are all in use.
-func (c Config) bulk() error {
-	c, err := c.normal()
-	window := newWindow(c.Trip)
-	if err != nil || window == nil {
-		return nil // an error is reported by what makes the breaker
+// affordable bounds the memory of a family whose windows are all in use. w is
+// one of them, nil without windows.
+func (c Config) affordable(w window) error {
+	if w == nil {
+		return nil
 	}
-	if all := int64(c.MaxKeys) * window.bytes(); all > maxMemory {
+	if all := int64(c.MaxKeys) * w.bytes(); all > maxMemory {
 		return fmt.Errorf("MaxKeys %d times a window of %d bytes is %d MiB; it must be at most %d MiB",
-			c.MaxKeys, window.bytes(), all>>20, int64(maxMemory)>>20)
+			c.MaxKeys, w.bytes(), all>>20, int64(maxMemory)>>20)
 	}
 	return nil
 }

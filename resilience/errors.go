@@ -29,7 +29,7 @@ type OpenError struct {
 	cause       error // of the opening
 	lastFailure error
 	retry       int64
-	until       *atomic.Int64 // takes the place of retry where busy
+	until       *atomic.Int64 // where busy, the later of it and retry counts; may be nil
 
 	shown shown // of cause
 }
@@ -85,7 +85,7 @@ func (e *OpenError) RetryAt() time.Time {
 }
 
 func (e *OpenError) deadline() int64 {
-	if e.busy {
+	if e.busy && e.until != nil {
 		return max(e.retry, e.until.Load())
 	}
 	return e.retry
@@ -107,8 +107,11 @@ func (e *OpenError) Error() string {
 	case e.state == Closed:
 		return fmt.Sprintf("circuit breaker ramping up for %q, failing fast; %s", e.b.name, e.outlook())
 	}
-	text := fmt.Sprintf("circuit breaker %s for %q, failing fast; %s",
-		map[State]string{Open: "open", HalfOpen: "half-open"}[e.state], e.b.name, e.outlook())
+	state := "open"
+	if e.state == HalfOpen {
+		state = "half-open"
+	}
+	text := fmt.Sprintf("circuit breaker %s for %q, failing fast; %s", state, e.b.name, e.outlook())
 	if cause := e.shown.of(e.cause); cause != "" {
 		text += "; last failure: " + cause
 	}

@@ -27,8 +27,8 @@ const (
 //	 77   a *DeniedError, Denied                      no, until that is fixed
 //	143   context.Canceled, with or without           yes
 //	      classify: the task was told to stop
-//	  1   classify is nil, and err none of the        no
-//	      above; a deadline included
+//	  1   classify is nil, and no other row           no
+//	      applies: a deadline, for example
 //
 // classify is the classifier of the upstream that err comes from, such as
 // llm.Classify, or a function that returns the verdict that Guard.Settled or

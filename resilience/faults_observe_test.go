@@ -148,12 +148,16 @@ func TestObserverRemovesItself(t *testing.T) {
 	assert.Equal(t, 1, told)
 }
 
-// exits is a log handler that ends the goroutine over the panic of an observer.
-type exits struct{ slog.Handler }
+// exits is a log handler that ends the goroutine over a message with these
+// words.
+type exits struct {
+	slog.Handler
+	over string
+}
 
 func (exits) Enabled(context.Context, slog.Level) bool { return true }
-func (exits) Handle(_ context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "panicked") {
+func (e exits) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, e.over) {
 		runtime.Goexit()
 	}
 	return nil
@@ -163,7 +167,7 @@ func (exits) Handle(_ context.Context, r slog.Record) error {
 // of anything again.
 func TestFaultDispatcherStaysBusy(t *testing.T) {
 	for name, fault := range map[string]func(){"panics": func() { panic("a bug") }, "exits": runtime.Goexit} {
-		r := newRig(t, resilience.Config{Logger: slog.New(exits{})})
+		r := newRig(t, resilience.Config{Logger: slog.New(exits{over: "panicked"})})
 		remove := r.Observe(func(resilience.Transition) { fault() })
 		after := testutil.Record(t, r.Breaker)
 		testutil.Isolate(func() { r.Trip("x") })

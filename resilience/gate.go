@@ -102,7 +102,8 @@ func (c *core) busy() bool {
 	return c.state == HalfOpen && c.latest >= c.pause && !c.probeDue(c.latest)
 }
 
-// refusal is the error for the calls that c refuses. until is its deadline.
+// refusal is the error for the calls that c refuses. until, if given, is its
+// deadline while c is busy.
 func (b *Breaker) refusal(c *core, until *atomic.Int64) error {
 	if c.held == heldDenied {
 		return &DeniedError{b: b, since: c.openedAt, cause: c.lastFailure}

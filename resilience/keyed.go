@@ -5,7 +5,6 @@ import (
 	"container/list"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -71,10 +70,12 @@ const maxPrefix = maxName - hashLength - 1
 func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 	cfg = cfg.under(r.defaults)
 	cfg.MaxKeys = cmp.Or(cfg.MaxKeys, defaultMaxKeys)
-	problem := errors.Join(within("length of the prefix", len(prefix), 1, maxPrefix), cfg.bulk())
-	overflow, err := newBreaker(prefix+"/(overflow)", cfg, problem)
+	overflow, err := newBreaker(prefix+"/(overflow)", cfg, within("length of the prefix", len(prefix), 1, maxPrefix))
 	if err != nil {
 		return nil, err
+	}
+	if err := cfg.affordable(overflow.core.window); err != nil {
+		return nil, fmt.Errorf("resilience: breaker %q: %w", overflow.name, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -319,21 +319,12 @@ func TestFaultFamilyLosesCountOfCallsInFlight(t *testing.T) {
 // A logger that ended the goroutine kept the refusal from the task, which
 // became the probe later.
 func TestFaultLoggerKeepsTheRefusalFromTheTask(t *testing.T) {
-	r := newRig(t, resilience.Config{Logger: slog.New(leaves{})})
+	r := newRig(t, resilience.Config{Logger: slog.New(exits{})})
 	testutil.Isolate(func() { r.Trip("drill") })
 	task := resilience.WithTask(t.Context(), "t")
 	testutil.Isolate(func() { _ = r.Do(task, fine) })
 	r.at(time.Minute)
 	require.ErrorIs(t, r.Do(task, fine), resilience.ErrOpen)
-}
-
-// leaves is a log handler that ends the goroutine that logs.
-type leaves struct{ slog.Handler }
-
-func (leaves) Enabled(context.Context, slog.Level) bool { return true }
-func (leaves) Handle(context.Context, slog.Record) error {
-	runtime.Goexit()
-	return nil
 }
 
 // Another breaker's refusal that a classifier took for a denial stopped the
