@@ -29,7 +29,8 @@
 //
 // The store supports this part of Milvus's expression language:
 //
-//	field == literal   field != literal   field in [literal, …]
+//	field == literal   field != literal
+//	field in [literal, …]   field not in [literal, …]
 //	json["key"] == literal   json["key"] != literal
 //	primary_key > literal
 //	term and term   (term)   and "" for every row

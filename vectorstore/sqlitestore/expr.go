@@ -51,7 +51,7 @@ func (p *parser) next() { p.tok = p.lex.Scan() }
 
 func (p *parser) refuse() error {
 	at := p.lex.Position.Offset
-	return invalid("filter %q is not understood at offset %d; it may use ==, !=, in, and", p.shown(), at)
+	return invalid("filter %q is not understood at offset %d; it may use ==, !=, in, not in, and", p.shown(), at)
 }
 
 // shown is how much of a filter an error repeats.
@@ -143,7 +143,14 @@ func (p *parser) fieldComparison(i int) error {
 		return p.operand(i, col+" > ?")
 	case p.keyword("in"):
 		p.next()
-		return p.list(i, col)
+		return p.list(i, col+" IN ")
+	case p.keyword("not"):
+		p.next()
+		if !p.keyword("in") {
+			return p.refuse()
+		}
+		p.next()
+		return p.list(i, col+" NOT IN ")
 	default:
 		return p.refuse()
 	}
@@ -164,7 +171,7 @@ func (p *parser) operand(i int, sql string) error {
 
 // list binds the whole list as one JSON parameter, which avoids SQLite's limit
 // on parameters.
-func (p *parser) list(i int, col string) error {
+func (p *parser) list(i int, sql string) error {
 	if !p.symbol("[") {
 		return p.refuse()
 	}
@@ -186,7 +193,7 @@ func (p *parser) list(i int, col string) error {
 	if err != nil {
 		return err
 	}
-	p.sql.WriteString(col + " IN (SELECT value FROM json_each(?))")
+	p.sql.WriteString(sql + "(SELECT value FROM json_each(?))")
 	p.args = append(p.args, string(text))
 	return nil
 }

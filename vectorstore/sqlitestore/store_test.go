@@ -156,6 +156,8 @@ func TestQueryFilters(t *testing.T) {
 		{`id == "a"`, []string{"a"}},
 		{`id in ["a", "c", "zz"]`, []string{"a", "c"}},
 		{`id in []`, nil},
+		{`id not in ["a", "zz"]`, []string{"b", "c"}},
+		{`id not in []`, []string{"a", "b", "c"}},
 		{`doc != "x"`, []string{"c"}},
 		{`ordinal == 1`, []string{"b"}},
 		{`ordinal != -1 and doc == "y"`, []string{"c"}},
@@ -181,6 +183,7 @@ func TestQueryRefusesTheRest(t *testing.T) {
 	for _, expr := range []string{
 		`doc == "x" or doc == "y"`, `not doc == "x"`, `doc like "x%"`, `ordinal > 1`, `id == `,
 		`id == "a`, `id in ["a"`, `id in "a"`,
+		`id not ["a"]`, `id not in`, `meta["lang"] not in ["de"]`,
 		`id == 'a'`, `id = "a"`, `(id == "a"`, `id == "a")`, `ordinal == "1"`, `id == 1`,
 		`nothing == "a"`, `vector == "a"`,
 		`meta == "a"`, `meta["a"]["b"] == 1`, `meta["a\""] == 1`, `1 == 1`, `id == "a" and`,

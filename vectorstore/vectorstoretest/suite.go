@@ -49,6 +49,7 @@ func Run(t *testing.T, open func(t *testing.T) vectorstore.Store) {
 	t.Run("scores", s.scores)
 	t.Run("wrong calls", s.wrongCalls)
 	t.Run("ten thousand rows", s.tenThousand)
+	t.Run("left out", s.leftOut)
 	if text, ok := st.(vectorstore.TextSearcher); ok {
 		t.Run("text", func(t *testing.T) { s.text(t, text) })
 	}
@@ -342,10 +343,34 @@ func (s *suite) filters(t *testing.T) {
 		{`meta["n"] == 1`, []string{"a"}},
 		{`meta["n"] == "1"`, []string{"c"}},
 		{`meta["lang"] == "de" and doc in ["x"]`, []string{"b"}},
+		{`doc not in ["y", "z"]`, []string{"a", "b"}},
+		{`doc not in ["x"] and ordinal == 1`, []string{"c"}},
+		{`ordinal not in [0, 2] and id not in ["c"]`, []string{"b"}},
 		{`id > "a"`, []string{"b", "c"}},
 		{`doc == "nothing"`, nil},
 	} {
 		assert.Equal(t, tt.want, s.ids(t, coll, tt.expr), tt.expr)
+	}
+}
+
+// leftOut searches with a list of values that must not be found.
+func (s *suite) leftOut(t *testing.T) {
+	rows := make([]row, 50)
+	docs := make([]string, len(rows))
+	for i := range rows {
+		docs[i] = fmt.Sprintf("doc%02d", i)
+		rows[i] = row{id: docs[i], doc: docs[i], text: "breaker", vector: []float32{1, float32(i), 0, 0, 0, 0, 0, 0}}
+	}
+	coll, expr := s.collection(t, rows...), "doc not "+strings.TrimPrefix(vectorstore.In("doc", docs[:48]), "doc ")
+	got, err := s.door.Search(t.Context(), s.st, coll, nil, expr, []string{"doc"},
+		[]entity.Vector{entity.FloatVector(direction(0))}, "vector", entity.COSINE, 10, nil, strong())
+	require.NoError(t, err)
+	assert.Equal(t, docs[48:], got[0].IDs.(*entity.ColumnVarChar).Data())
+	assert.EqualValues(t, 2, s.count(t, coll, expr))
+	if st, ok := s.st.(vectorstore.TextSearcher); ok {
+		got, err := s.door.SearchText(t.Context(), st, coll, expr, []string{"text"}, "breaker", 10)
+		require.NoError(t, err)
+		assert.ElementsMatch(t, docs[48:], got[0].IDs.(*entity.ColumnVarChar).Data())
 	}
 }
 
