@@ -181,8 +181,24 @@ func idOf(found *entity.Collection) string {
 	return record.ID
 }
 
-// remember has the journal forget what went into another collection.
+// place finds where the originals of a collection are; those of one that is
+// gone are where the journal says.
+func (c *check) place(found *entity.Collection) error {
+	id, err := idOf(found), error(nil)
+	if found == nil {
+		id, err = c.Journal.Collection(c.ctx, c.Destination)
+	}
+	if err != nil {
+		return c.end.Fault(err)
+	}
+	c.objects.use(id)
+	return nil
+}
+
+// remember has the journal forget what went into another collection. The
+// originals go where those of this one are.
 func (c *check) remember(collection string) error {
+	c.objects.use(collection)
 	forgotten, err := c.Journal.SetCollection(c.ctx, c.Destination, collection)
 	if err != nil {
 		return c.end.Fault(err)

@@ -30,7 +30,8 @@ type ObjectStore interface {
 // Config says what a Pipeline is made of. Fields without a default are
 // required; Objects, Bucket and Journal only by Run.
 type Config struct {
-	// Objects keeps the originals in Bucket, under Prefix + "originals/".
+	// Objects keeps the originals in Bucket, under Prefix + "originals/" and a
+	// folder for each Destination and collection.
 	Objects ObjectStore
 	Bucket  string
 	Prefix  string

@@ -41,6 +41,9 @@ type deleter struct{ *run }
 
 func (r *deleter) all(ids []string) {
 	found, err := r.check.collection()
+	if err == nil {
+		err = r.check.place(found)
+	}
 	for batch := range slices.Chunk(ids, deleteDocuments) {
 		documents := make([]*document, len(batch))
 		for i, id := range batch {
@@ -87,10 +90,19 @@ func (r *deleter) batch(documents []*document, stored bool) {
 		if d.failure() != nil {
 			continue
 		}
-		found, err := r.objects.deleteOriginals(d.id)
-		d.found = d.found || found
-		d.fail(err)
+		d.fail(r.deleteOriginals(d))
 	}
+}
+
+// deleteOriginals removes the document's originals and counts those that it
+// leaves.
+func (r *deleter) deleteOriginals(d *document) error {
+	found, err := r.objects.deleteOriginals(d.id)
+	d.found = d.found || found
+	if err == nil {
+		d.originalsLeft, err = r.objects.countOld(d.id)
+	}
+	return err
 }
 
 // forget drops documents from the journal and notes which of them were there.

@@ -50,6 +50,7 @@ type decision struct {
 // tally counts what was done for the document.
 type tally struct {
 	chunks, tokens, embedded, removed int
+	originalsLeft                     int // by a deletion
 
 	chatTokens, unanswered int
 	unenriched             bool // the budget was spent before it
@@ -187,7 +188,7 @@ func (d *document) report(result Result) Document {
 	defer d.mu.Unlock()
 	return Document{
 		ID: d.id, Result: result, Chunks: d.chunks, Tokens: d.tokens, Embedded: d.embedded, Removed: d.removed,
-		ChatTokens: d.chatTokens, Unanswered: d.unanswered,
+		OriginalsLeft: d.originalsLeft, ChatTokens: d.chatTokens, Unanswered: d.unanswered,
 		Unenriched: d.unenriched || d.more != nil && d.more.unasked,
 	}
 }

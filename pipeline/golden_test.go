@@ -19,6 +19,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -93,6 +94,7 @@ func TestGolden(t *testing.T) {
 			t.Parallel()
 			g := &golden{world: newStillWorld(t), model: staticmodel.New()}
 			change(t, &g.config)
+			g.makeCollection("golden")
 			g.run(t)
 			file := filepath.Join("testdata", "golden", name+".txt")
 			if *update {
@@ -128,6 +130,17 @@ type golden struct {
 
 	model *staticmodel.Model
 	text  bytes.Buffer
+}
+
+// makeCollection makes the collection with an ID, which is random otherwise and
+// part of the keys of originals.
+func (g *golden) makeCollection(id string) {
+	g.t.Helper()
+	record := rows.NewRecord(staticmodel.Name, 256)
+	record.ID = id
+	schema, err := record.Schema(g.config.Collection)
+	require.NoError(g.t, err)
+	require.NoError(g.t, g.store.CreateCollection(g.t.Context(), schema, entity.DefaultShardNumber))
 }
 
 // run ingests the corpus twice, the second time with nothing to do, and writes

@@ -132,13 +132,18 @@ func (o *failingObjects) PutObject(
 ) (*s3.PutObjectOutput, error) {
 	if o.puts.Add(1) > o.good {
 		o.ended(true)
-		return nil, &awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{
-			Response: &smithyhttp.Response{Response: &http.Response{StatusCode: http.StatusServiceUnavailable}},
-			Err:      http.ErrServerClosed,
-		}}
+		return nil, answered(http.StatusServiceUnavailable)
 	}
 	defer o.ended(false)
 	return o.ObjectStore.PutObject(ctx, in, opts...)
+}
+
+// answered is the error of a call that an object store answers with a status.
+func answered(status int) error {
+	return &awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{
+		Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status}},
+		Err:      http.ErrServerClosed,
+	}}
 }
 
 func TestObjectStoreFailsInTheMiddle(t *testing.T) {

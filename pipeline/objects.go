@@ -1,11 +1,13 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -29,7 +31,20 @@ const (
 type objects struct {
 	*scope
 	service *service.Service
+	shelf   shelf       // of this destination; set once its collection is known
+	fresh   func() bool // the collection was made by this run
+	lost    func() (bool, error)
+	old     func() (bool, error)
 }
+
+func newObjects(s *scope, objectStore *service.Service, fresh func() bool) *objects {
+	o := &objects{scope: s, service: objectStore, fresh: fresh}
+	o.lost, o.old = sync.OnceValues(o.journalLost), sync.OnceValues(o.hasOld)
+	return o
+}
+
+// use says which collection, by ID, the originals belong to.
+func (o *objects) use(collection string) { o.shelf = newShelf(o.Prefix, o.Destination, collection) }
 
 func (o *objects) call(operation string, fn func(objectstore.Guard) error) error {
 	return o.service.CallObjects(o.ctx, operation, fn)
@@ -49,51 +64,199 @@ func (o *objects) createBucket() error {
 	})
 }
 
-// keepOriginal puts the content of a document where it stays.
+// keepOriginal puts the content of a document where it stays, unless it is
+// there.
 func (o *objects) keepOriginal(id, sha string, in parse.Input) error {
 	defer o.timed("original")()
-	metadata := map[string]string{}
-	encoded := url.PathEscape(id)
-	if len(encoded) <= metadataBytes {
-		metadata[sourceMeta] = encoded
-	} else if err := o.put(sourceKey(o.Prefix, id), strings.NewReader(id), nil); err != nil {
-		return err
-	}
-	return o.put(originalKey(o.Prefix, id, sha), io.NewSectionReader(in.Content, 0, in.Size), metadata)
+	return o.keep(id, sha, in)
 }
 
-// put creates an object unless it is there: its key says what is in it.
-func (o *objects) put(key string, body io.Reader, metadata map[string]string) error {
-	err := o.call("put_object", func(guard objectstore.Guard) error {
-		_, err := guard.PutObject(o.ctx, o.Objects, &s3.PutObjectInput{
-			Bucket: aws.String(o.Bucket), Key: aws.String(key), Body: body,
-			IfNoneMatch: aws.String("*"), Metadata: metadata,
+func (o *objects) keep(id, sha string, in parse.Input) error {
+	key := o.shelf.original(id, sha)
+	ask, err := o.mayHave(id, sha)
+	if err != nil {
+		return err
+	}
+	size := int64(absent)
+	if ask {
+		if size, err = o.size(key); err != nil || size == in.Size {
+			return err
+		}
+	}
+	if err := o.putName(id); err != nil {
+		return err
+	}
+	return o.put(original(key, id, in), size == absent)
+}
+
+// mayHave reports whether an original may be there already, so that asking
+// costs less than sending it: the journal names this content, of a run that
+// failed or had another policy, or the journal was lost. New content is not
+// asked about.
+func (o *objects) mayHave(id, sha string) (bool, error) {
+	if o.fresh() {
+		return false, nil
+	}
+	done, ok, err := o.Journal.Document(o.ctx, o.Destination, id)
+	if err != nil {
+		return false, o.end.Fault(err)
+	}
+	if ok && done.SHA == sha {
+		return true, nil
+	}
+	problem, ok, err := o.Journal.Problem(o.ctx, o.Destination, id)
+	if err != nil {
+		return false, o.end.Fault(err)
+	}
+	if ok && problem.SHA == sha {
+		return true, nil
+	}
+	return o.lost()
+}
+
+// journalLost reports whether the journal knows no document of a collection
+// that exists. It is asked before the first document is complete.
+func (o *objects) journalLost() (bool, error) {
+	totals, err := o.Journal.Totals(o.ctx, o.Destination)
+	if err != nil {
+		return false, o.end.Fault(err)
+	}
+	return totals.Documents == 0, nil
+}
+
+// absent is the size of an object that is not there.
+const absent = -1
+
+// size asks for the size of an object. A store that does not let it be asked
+// for is told absent as well.
+func (o *objects) size(key string) (int64, error) {
+	size := int64(absent)
+	err := o.call("head_object", func(guard objectstore.Guard) error {
+		found, err := guard.HeadObject(o.ctx, o.Objects, &s3.HeadObjectInput{
+			Bucket: aws.String(o.Bucket), Key: aws.String(key),
 		})
+		if err == nil {
+			size = aws.ToInt64(found.ContentLength)
+		}
 		return err
 	})
-	if err == nil || objectstore.StatusCode(err) == http.StatusPreconditionFailed {
+	if status := objectstore.StatusCode(err); status == http.StatusNotFound || status == http.StatusForbidden {
+		return absent, nil
+	}
+	return size, o.end.Blame("original", err)
+}
+
+// putName keeps a name that is too long for metadata.
+func (o *objects) putName(id string) error {
+	if _, fits := nameMetadata(id); fits {
+		return nil
+	}
+	return o.put(&s3.PutObjectInput{Key: aws.String(o.shelf.name(id)), Body: strings.NewReader(id)}, true)
+}
+
+// nameMetadata is the metadata that names a document, where it fits.
+func nameMetadata(id string) (metadata map[string]string, fits bool) {
+	encoded := url.PathEscape(id)
+	if len(encoded) > metadataBytes {
+		return nil, false
+	}
+	return map[string]string{sourceMeta: encoded}, true
+}
+
+// original is what is put for the content of a document.
+func original(key, id string, in parse.Input) *s3.PutObjectInput {
+	metadata, _ := nameMetadata(id)
+	return &s3.PutObjectInput{
+		Key: aws.String(key), Body: io.NewSectionReader(in.Content, 0, in.Size), Metadata: metadata,
+	}
+}
+
+// put writes an object. With create one that exists stays as it is: its key
+// says what is in it.
+func (o *objects) put(in *s3.PutObjectInput, create bool) error {
+	in.Bucket = aws.String(o.Bucket)
+	if create {
+		in.IfNoneMatch = aws.String("*")
+	}
+	err := o.call("put_object", func(guard objectstore.Guard) error {
+		_, err := guard.PutObject(o.ctx, o.Objects, in)
+		return err
+	})
+	if create && objectstore.StatusCode(err) == http.StatusPreconditionFailed {
 		return nil
 	}
 	return o.end.Blame("original", err)
 }
 
-// deleteOriginals removes every version of a document's content and reports
-// whether there was one.
+// deleteOriginals removes every version of a document's content that belongs to
+// this destination and reports whether there was one.
 func (o *objects) deleteOriginals(id string) (found bool, err error) {
-	in := &s3.ListObjectsV2Input{Bucket: aws.String(o.Bucket), Prefix: aws.String(originalKey(o.Prefix, id, ""))}
+	in := &s3.ListObjectsV2Input{Prefix: aws.String(o.shelf.folder(id))}
+	err = o.pages("delete", in, func(page *s3.ListObjectsV2Output) error {
+		if len(page.Contents) == 0 {
+			return nil
+		}
+		found = true
+		return o.end.Blame("delete", o.delete(page.Contents))
+	})
+	return found, err
+}
+
+// countOld counts the originals of a document that belong to nobody, in the
+// layout that did not name the destination.
+func (o *objects) countOld(id string) (left int, err error) {
+	if there, err := o.old(); err != nil || !there {
+		return 0, err
+	}
+	in := &s3.ListObjectsV2Input{Prefix: aws.String(oldShelf(o.Prefix).folder(id))}
+	err = o.pages("delete", in, func(page *s3.ListObjectsV2Output) error {
+		left += len(page.Contents)
+		return nil
+	})
+	return left, err
+}
+
+// hasOld reports whether the bucket holds any original of the earlier layout.
+// It lists folders, and the first page nearly always tells.
+func (o *objects) hasOld() (found bool, err error) {
+	shelf := string(oldShelf(o.Prefix))
+	in := &s3.ListObjectsV2Input{Prefix: aws.String(shelf), Delimiter: aws.String("/")}
+	err = o.pages("delete", in, func(page *s3.ListObjectsV2Output) error {
+		for _, folder := range page.CommonPrefixes {
+			name := strings.TrimSuffix(strings.TrimPrefix(aws.ToString(folder.Prefix), shelf), "/")
+			if found = hashed(name) != (hash{}); found {
+				return errEnough
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// errEnough ends a listing whose rest does not matter.
+var errEnough = errors.New("enough")
+
+// pages lists the bucket page by page. A bucket that does not exist is empty.
+func (o *objects) pages(stage string, in *s3.ListObjectsV2Input, take func(*s3.ListObjectsV2Output) error) error {
+	in.Bucket = aws.String(o.Bucket)
 	for {
-		listing, err := o.list(in)
+		page, err := o.list(in)
 		if objectstore.StatusCode(err) == http.StatusNotFound {
-			return found, nil // no bucket, so no original
+			return nil
 		}
-		if err == nil && len(listing.Contents) > 0 {
-			found = true
-			err = o.delete(listing.Contents)
+		if err != nil {
+			return o.end.Blame(stage, err)
 		}
-		if err != nil || !aws.ToBool(listing.IsTruncated) {
-			return found, o.end.Blame("delete", err)
+		if err := take(page); err != nil {
+			if errors.Is(err, errEnough) {
+				return nil
+			}
+			return err
 		}
-		in.ContinuationToken = listing.NextContinuationToken
+		if !aws.ToBool(page.IsTruncated) {
+			return nil
+		}
+		in.ContinuationToken = page.NextContinuationToken
 	}
 }
 

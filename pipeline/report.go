@@ -37,6 +37,9 @@ type Document struct {
 	Tokens   int    `json:"tokens,omitempty"`
 	Embedded int    `json:"embedded,omitempty"` // chunks whose text went to the embedding model
 	Removed  int    `json:"removed,omitempty"`  // stale chunks that were deleted
+	// OriginalsLeft is how many of its originals Delete has left, since their
+	// keys do not say to which destination they belong.
+	OriginalsLeft int `json:"originals_left,omitempty"`
 	// ChatTokens is what was spent to enrich it in this run, and Unanswered how
 	// many questions about it the chat model got no useful answer to.
 	ChatTokens int `json:"chat_tokens,omitempty"`
@@ -61,13 +64,14 @@ type Summary struct {
 	WouldIngest      int           `json:"would_ingest,omitempty"`
 	Deleted          int           `json:"deleted,omitempty"`
 	NotFound         int           `json:"not_found,omitempty"`
-	Chunks           int           `json:"chunks"`                // of the documents ingested
-	Tokens           int           `json:"tokens"`                // of these chunks
-	Embedded         int           `json:"embedded"`              // chunks whose text went to the embedding model
-	Removed          int           `json:"removed"`               // stale chunks deleted
-	ChatTokens       int           `json:"chat_tokens,omitempty"` // spent on enrichment and its check
-	Unanswered       int           `json:"unanswered,omitempty"`  // questions without useful answer
-	Unenriched       int           `json:"unenriched,omitempty"`  // documents that lack enrichment
+	Chunks           int           `json:"chunks"`                   // of the documents ingested
+	Tokens           int           `json:"tokens"`                   // of these chunks
+	Embedded         int           `json:"embedded"`                 // chunks whose text went to the embedding model
+	Removed          int           `json:"removed"`                  // stale chunks deleted
+	OriginalsLeft    int           `json:"originals_left,omitempty"` // by Delete, see Document
+	ChatTokens       int           `json:"chat_tokens,omitempty"`    // spent on enrichment and its check
+	Unanswered       int           `json:"unanswered,omitempty"`     // questions without useful answer
+	Unenriched       int           `json:"unenriched,omitempty"`     // documents that lack enrichment
 	Elapsed          time.Duration `json:"elapsed_ns"`
 	Stopped          *Stop         `json:"stopped,omitempty"`
 	// Breakers are the states of the three breakers at the end of the run.
@@ -104,6 +108,7 @@ func (s *Summary) add(d Document) {
 	}
 	s.Embedded += d.Embedded
 	s.Removed += d.Removed
+	s.OriginalsLeft += d.OriginalsLeft
 	s.Unanswered += d.Unanswered
 	if d.Unenriched {
 		s.Unenriched++

@@ -75,7 +75,7 @@ func (r *run) connect() error {
 // stages makes the stages, each of which is given what it calls.
 func (r *run) stages(chunker *chunk.Chunker) {
 	s := r.scope
-	r.objects = &objects{scope: s, service: r.services[0]}
+	r.objects = newObjects(s, r.services[0], func() bool { return r.check.empty })
 	r.vectors = &vectors{scope: s, service: r.services[1]}
 	server := modelserver.New(modelserver.Config{
 		Service: r.services[2], Ending: s.end, MaxPause: s.MaxPause, Rate: s.Rate,

@@ -277,6 +277,11 @@ func writeSummary(w io.Writer, indent string, s pipeline.Summary) {
 	case s.Deleted+s.NotFound > 0:
 		line("%d documents deleted (%d chunks), %d not found, %d deferred", s.Deleted, s.Removed,
 			s.NotFound, s.Deferred)
+		if s.OriginalsLeft > 0 {
+			line("%d originals left: their keys do not say which collections need them; once 'ingest verify --repair' has "+
+				"run for each collection of the bucket, remove the folders below originals/ whose names have 64 digits",
+				s.OriginalsLeft)
+		}
 	default:
 		writeCounts(line, s)
 	}
