@@ -29,6 +29,7 @@ type identity struct {
 	id       string
 	location string // where it can be read again
 	sha      string // of the content
+	size     int64  // of the content, in bytes
 	version  string // the source's name for the content, such as an ETag
 	parser   string // its name
 }
@@ -197,7 +198,7 @@ func (d *document) report(result Result) Document {
 func (d *document) record(at time.Time) journal.Document {
 	done := journal.Document{
 		ID: d.id, SHA: d.sha, Policy: d.policy, Chunks: d.chunks, At: at,
-		Location: d.location, Version: d.version, Parser: d.parser,
+		Location: d.location, Version: d.version, Parser: d.parser, Size: d.size,
 	}
 	if d.policy != d.plain {
 		done.Plain, done.Pending = d.plain, d.unfinished()

@@ -49,7 +49,7 @@ func (p *preparer) read(d *document, item source.Item) (sent bool, err error) {
 		return false, p.unread(err, func(cause error) error { return p.unreadableBefore(d, cause) })
 	}
 	defer content.Close()
-	d.sha = sha
+	d.sha, d.size = sha, in.Size
 	if versioned, ok := content.(interface{ Version() string }); ok {
 		d.version = versioned.Version()
 	}

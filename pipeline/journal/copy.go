@@ -39,7 +39,7 @@ type table struct {
 var tables = []table{
 	{name: "document", key: 2, columns: []string{
 		"destination", "id", "sha", "policy", "chunks", "at", "location",
-		"version", "parser", "plain", "pending",
+		"version", "parser", "plain", "pending", "size",
 	}},
 	{name: "problem", key: 2, columns: []string{
 		"destination", "id", "sha", "policy", "status", "stage", "kind",

@@ -68,7 +68,7 @@ func fill(t *testing.T, j *Journal) {
 	require.NoError(t, j.Complete(ctx, "d",
 		Document{
 			ID: "a/ü \x01\"", SHA: "s", Policy: "p", Chunks: 3, At: noon, Location: "/a", Version: `"e"/3`,
-			Parser: "md",
+			Parser: "md", Size: 5 << 30,
 		},
 		Document{ID: "b", SHA: "t", Policy: "p", Chunks: 1, At: noon, Plain: "q", Pending: true}))
 	require.NoError(t, j.Fail(ctx, "d",

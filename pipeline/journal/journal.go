@@ -44,7 +44,7 @@ import (
 const (
 	fileName = "journal.db"
 	lockName = "journal.lock"
-	version  = 3
+	version  = 4
 )
 
 const schema = `
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS document (
 	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
 	chunks INTEGER NOT NULL, at INTEGER NOT NULL,
 	location TEXT NOT NULL DEFAULT '', version TEXT NOT NULL DEFAULT '', parser TEXT NOT NULL DEFAULT '',
-	plain TEXT NOT NULL DEFAULT '', pending INTEGER NOT NULL DEFAULT 0,
+	plain TEXT NOT NULL DEFAULT '', pending INTEGER NOT NULL DEFAULT 0, size INTEGER NOT NULL DEFAULT 0,
 	PRIMARY KEY (destination, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS problem (
 	destination TEXT NOT NULL, id TEXT NOT NULL, sha TEXT NOT NULL, policy TEXT NOT NULL,
@@ -79,6 +79,7 @@ var migrations = map[int]string{
 		ALTER TABLE problem ADD COLUMN location TEXT NOT NULL DEFAULT '';`,
 	2: `ALTER TABLE document ADD COLUMN plain TEXT NOT NULL DEFAULT '';
 		ALTER TABLE document ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;`,
+	3: `ALTER TABLE document ADD COLUMN size INTEGER NOT NULL DEFAULT 0;`,
 }
 
 // Document is a document that is complete in its destination.
@@ -100,6 +101,9 @@ type Document struct {
 	Plain string
 	// Pending says that some of its enrichment is still to come.
 	Pending bool
+	// Size is that of the content in bytes; zero where it is not known, as for
+	// a document that was found in the store.
+	Size int64
 }
 
 // Status tells the two kinds of [Problem] apart.
@@ -347,7 +351,7 @@ func (j *Journal) wrap(err error) error {
 }
 
 const (
-	documentColumns = "id, sha, policy, chunks, at, location, version, parser, plain, pending"
+	documentColumns = "id, sha, policy, chunks, at, location, version, parser, plain, pending, size"
 	problemColumns  = "id, sha, policy, status, stage, kind, reason, at, location"
 )
 
@@ -357,7 +361,8 @@ type scanner interface{ Scan(fields ...any) error }
 func scanDocument(row scanner) (Document, error) {
 	var d Document
 	var at int64
-	err := row.Scan(&d.ID, &d.SHA, &d.Policy, &d.Chunks, &at, &d.Location, &d.Version, &d.Parser, &d.Plain, &d.Pending)
+	err := row.Scan(&d.ID, &d.SHA, &d.Policy, &d.Chunks, &at, &d.Location, &d.Version, &d.Parser, &d.Plain, &d.Pending,
+		&d.Size)
 	d.At = time.UnixMilli(at).UTC()
 	return d, err
 }
@@ -394,8 +399,8 @@ func (j *Journal) found(err error) error {
 // kept them from it before.
 func (j *Journal) Complete(ctx context.Context, destination string, documents ...Document) error {
 	return writeEach(ctx, j, slices.Values(documents), func(do statement, d Document) error {
-		err := do("INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?,?,?,?,?,?)", destination, d.ID, d.SHA, d.Policy,
-			d.Chunks, d.At.UnixMilli(), d.Location, d.Version, d.Parser, d.Plain, d.Pending)
+		err := do("INSERT OR REPLACE INTO document VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", destination, d.ID, d.SHA, d.Policy,
+			d.Chunks, d.At.UnixMilli(), d.Location, d.Version, d.Parser, d.Plain, d.Pending, d.Size)
 		if err != nil {
 			return err
 		}

@@ -268,7 +268,7 @@ func TestOldLayoutIsMigrated(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, Document{ID: "a", SHA: "s", Policy: "p", Chunks: 3, At: time.Unix(0, 0).UTC()}, d)
 	d.Location, d.Version, d.Parser = "/srv/a", `"tag"/1`, "markdown"
-	d.Plain, d.Pending = "q", true
+	d.Plain, d.Pending, d.Size = "q", true, 7
 	require.NoError(t, j.Complete(t.Context(), "d", d))
 	require.Len(t, list(t, j.Problems(t.Context(), "d", "")), 1)
 
