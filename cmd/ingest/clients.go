@@ -29,8 +29,8 @@ const awsItself = "aws"
 // the first scrape.
 func declareOperations() {
 	metrics.DeclareOperations(resilience.LLM, "create_embeddings", "create_chat_completion")
-	metrics.DeclareOperations(resilience.S3, "head_bucket", "head_object", "put_object", "get_object",
-		"copy_object", "list_objects_v2", "delete_objects", "create_bucket")
+	metrics.DeclareOperations(resilience.S3, "head_bucket", "put_object", "get_object", "copy_object",
+		"list_objects_v2", "delete_objects", "create_bucket")
 	metrics.DeclareOperations(resilience.Milvus, "has_collection", "describe_collection", "query", "upsert",
 		"delete", "search")
 }
