@@ -1,13 +1,14 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"sync"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/embed"
@@ -28,7 +29,7 @@ type check struct {
 	err  error
 
 	dims  int  // of the model's vectors; set once upstreams has returned nil
-	empty bool // the collection was made by this run
+	empty bool // the collection was made by this run, not by another one
 
 	loading sync.WaitGroup // the collection is on its way into memory
 	loadErr error          // set before loading is done
@@ -58,13 +59,33 @@ func (c *check) look() error {
 	want := rows.NewRecord(c.Model, c.dims)
 	if found == nil {
 		want.ID = taskID()
-		c.empty = true
-		return cmp.Or(c.makeCollection(want), c.remember(want.ID))
+		if found, err = c.makeCollection(want); err != nil {
+			return err
+		}
 	}
-	return cmp.Or(c.fits(found, want), c.index(found), c.remember(idOf(found)))
+	if found == nil {
+		c.empty = true
+		if err := c.makeIndex(); err != nil {
+			return err
+		}
+		return c.remember(want.ID)
+	}
+	return c.use(found, want)
 }
 
-// bucket makes sure that the bucket is there.
+// use makes ready a collection that somebody else has made.
+func (c *check) use(found *entity.Collection, want rows.Record) error {
+	if err := c.fits(found, want); err != nil {
+		return err
+	}
+	if err := c.index(found); err != nil {
+		return err
+	}
+	return c.remember(idOf(found))
+}
+
+// bucket makes sure that the bucket is there. Another run may make it at the
+// same time.
 func (c *check) bucket() error {
 	there, err := c.hasBucket()
 	switch {
@@ -73,7 +94,11 @@ func (c *check) bucket() error {
 	case !c.CreateBucket:
 		return c.noBucket()
 	}
-	return c.end.BlameBefore(c.objects.createBucket())
+	err = c.objects.createBucket()
+	if objectstore.StatusCode(err) == http.StatusConflict && c.objects.headBucket() == nil {
+		return nil
+	}
+	return c.end.BlameBefore(err)
 }
 
 func (c *check) noBucket() error {
@@ -111,15 +136,21 @@ func (c *check) model() (int, error) {
 	return dims, err
 }
 
-func (c *check) makeCollection(want rows.Record) error {
+// makeCollection makes the collection, or describes the one that another run
+// has made meanwhile: then the store refuses this one, whose ID is different.
+func (c *check) makeCollection(want rows.Record) (theirs *entity.Collection, err error) {
 	schema, err := want.Schema(c.Collection)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.end.BlameBefore(c.vectors.createCollection(schema)); err != nil {
-		return err
+	err = c.vectors.createCollection(schema)
+	if status.Code(err) == codes.AlreadyExists {
+		theirs, lost := c.vectors.describe()
+		if lost != nil || theirs != nil {
+			return theirs, c.end.BlameBefore(lost)
+		}
 	}
-	return c.makeIndex()
+	return nil, c.end.BlameBefore(err)
 }
 
 func (c *check) makeIndex() error {

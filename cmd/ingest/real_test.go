@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -166,4 +169,36 @@ func pythonDocs(t *testing.T, c *command, collection string, requests func() int
 		store = openStore(t, c)
 	}
 	require.Equal(t, ids, requireComplete(t, storedRows(t, store, collection)), "the same input gives the same ids")
+}
+
+// TestTwoRunsMakeOneCollection starts two processes with states of their own at
+// the same time where neither bucket nor collection exists.
+func TestTwoRunsMakeOneCollection(t *testing.T) {
+	model := llmtest.NewServer(t, llmtest.Options{})
+	for round := range 5 {
+		t.Run(strconv.Itoa(round), func(t *testing.T) {
+			env := real(t, model.URL)
+			commands := []*command{newCommand(t, env...), newCommand(t, env...)}
+			outputs := make([]output, len(commands))
+			var both sync.WaitGroup
+			for i, c := range commands {
+				require.NoError(t, os.Mkdir(c.path("notes"), 0o755))
+				own := fmt.Sprintf("notes/own%d.txt", i)
+				require.NoError(t, os.WriteFile(c.path("notes", "common.txt"), []byte("The weir was closed."), 0o644))
+				require.NoError(t, os.WriteFile(c.path(own), []byte("Read by one of them."), 0o644))
+				both.Go(func() { outputs[i] = c.ingest(t, "notes") })
+			}
+			both.Wait()
+			for _, o := range outputs {
+				assert.Zero(t, o.code, o.stdout+o.stderr)
+				assert.Equal(t, 2, o.summary.Ingested)
+			}
+			assert.Len(t, commands[0].stored(t, collectionName(t)), 3)
+			for _, c := range commands {
+				again := c.ingest(t, "notes")
+				assert.Zero(t, again.code, again.stderr)
+				assert.Equal(t, 2, again.summary.Unchanged, "each has the collection in its journal")
+			}
+		})
+	}
 }
