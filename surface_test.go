@@ -20,7 +20,7 @@ var surface = map[string]int{
 	"objectstore":                 25,
 	"objectstore/filestore":       2,
 	"objectstore/objectstoretest": 2,
-	"pipeline":                    37,
+	"pipeline":                    42,
 	"pipeline/block":              10,
 	"pipeline/chunk":              11,
 	"pipeline/embed":              8,

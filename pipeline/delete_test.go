@@ -132,7 +132,9 @@ func TestVerify(t *testing.T) {
 	require.NoError(t, err)
 	ids := w.requireComplete(300)
 	v, faults = w.verified(false)
-	assert.Equal(t, pipeline.Verification{Destination: "test", Documents: 300, Rows: 300}, v)
+	assert.Equal(t, pipeline.Verification{
+		Destination: "test", Documents: 300, Rows: 300, Folder: v.Folder, Originals: 300,
+	}, v)
 	assert.Empty(t, faults)
 	assert.True(t, v.Consistent())
 

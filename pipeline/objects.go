@@ -1,6 +1,9 @@
 package pipeline
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -190,7 +193,13 @@ func (o *objects) put(in *s3.PutObjectInput, create bool) error {
 // deleteOriginals removes every version of a document's content that belongs to
 // this destination and reports whether there was one.
 func (o *objects) deleteOriginals(id string) (found bool, err error) {
-	in := &s3.ListObjectsV2Input{Prefix: aws.String(o.shelf.folder(id))}
+	return o.deleteFolder(o.shelf.folder(id))
+}
+
+// deleteFolder removes the objects whose keys begin with folder and reports
+// whether there was one.
+func (o *objects) deleteFolder(folder string) (found bool, err error) {
+	in := &s3.ListObjectsV2Input{Prefix: aws.String(folder)}
 	err = o.pages("delete", in, func(page *s3.ListObjectsV2Output) error {
 		if len(page.Contents) == 0 {
 			return nil
@@ -199,6 +208,79 @@ func (o *objects) deleteOriginals(id string) (found bool, err error) {
 		return o.end.Blame("delete", o.delete(page.Contents))
 	})
 	return found, err
+}
+
+// adopt copies an original of a document from the old shelf to that of this
+// destination.
+func (o *objects) adopt(id, sha string) error {
+	if err := o.putName(id); err != nil {
+		return err
+	}
+	from := url.URL{Path: o.Bucket + "/" + oldShelf(o.Prefix).original(id, sha)}
+	err := o.call("copy_object", func(guard objectstore.Guard) error {
+		_, err := guard.CopyObject(o.ctx, o.Objects, &s3.CopyObjectInput{
+			Bucket: aws.String(o.Bucket), Key: aws.String(o.shelf.original(id, sha)),
+			CopySource: aws.String(from.EscapedPath()),
+		})
+		return err
+	})
+	return o.end.Blame("original", err)
+}
+
+// hashOf reads an object and gives the SHA-256 of its content in hex; empty for
+// one that is not there.
+func (o *objects) hashOf(key string) (sha string, err error) {
+	h := sha256.New()
+	err = o.read(key, func(body io.Reader, _ map[string]string) error {
+		_, err := io.Copy(h, whileRunning{o.end, body})
+		return err
+	})
+	if objectstore.StatusCode(err) == http.StatusNotFound {
+		return "", nil
+	}
+	return hex.EncodeToString(h.Sum(nil)), o.end.Blame("verify", err)
+}
+
+// read gives the content and the metadata of an object to take.
+func (o *objects) read(key string, take func(io.Reader, map[string]string) error) error {
+	return o.call("get_object", func(guard objectstore.Guard) error {
+		found, err := guard.GetObject(o.ctx, o.Objects, &s3.GetObjectInput{
+			Bucket: aws.String(o.Bucket), Key: aws.String(key),
+		})
+		if err != nil {
+			return err
+		}
+		err = take(found.Body, found.Metadata)
+		return cmp.Or(err, found.Body.Close())
+	})
+}
+
+// nameIn finds the document whose originals are in a folder; empty if they do
+// not say.
+func (o *objects) nameIn(folder string) (id string, err error) {
+	page, err := o.list(&s3.ListObjectsV2Input{Bucket: aws.String(o.Bucket), Prefix: aws.String(folder)})
+	if err != nil {
+		return "", o.end.Blame("verify", err)
+	}
+	for _, object := range page.Contents {
+		key := aws.ToString(object.Key)
+		err := o.read(key, func(body io.Reader, metadata map[string]string) (err error) {
+			if id, err = url.PathUnescape(metadata[sourceMeta]); err == nil && key == folder+nameObject {
+				id, err = readName(body)
+			}
+			return err
+		})
+		if err != nil || id != "" {
+			return id, o.end.Blame("verify", err)
+		}
+	}
+	return "", nil
+}
+
+// readName reads an object that holds a name.
+func readName(body io.Reader) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(body, 1<<16))
+	return string(text), err
 }
 
 // countOld counts the originals of a document that belong to nobody, in the
@@ -220,7 +302,7 @@ func (o *objects) countOld(id string) (left int, err error) {
 func (o *objects) hasOld() (found bool, err error) {
 	shelf := string(oldShelf(o.Prefix))
 	in := &s3.ListObjectsV2Input{Prefix: aws.String(shelf), Delimiter: aws.String("/")}
-	err = o.pages("delete", in, func(page *s3.ListObjectsV2Output) error {
+	err = o.pages("list", in, func(page *s3.ListObjectsV2Output) error {
 		for _, folder := range page.CommonPrefixes {
 			name := strings.TrimSuffix(strings.TrimPrefix(aws.ToString(folder.Prefix), shelf), "/")
 			if found = hashed(name) != (hash{}); found {

@@ -91,11 +91,16 @@ func collection(name string) func(*pipeline.Config) {
 func (w *world) age() {
 	w.t.Helper()
 	for _, key := range w.originals() {
-		parts := strings.Split(key, "/")
-		require.Len(w.t, parts, 4)
-		w.copyObject(key, strings.Join([]string{parts[0], parts[2], parts[3]}, "/"))
-		w.removeObject(key)
+		w.ageOne(key)
 	}
+}
+
+func (w *world) ageOne(key string) {
+	w.t.Helper()
+	parts := strings.Split(key, "/")
+	require.Len(w.t, parts, 4)
+	w.copyObject(key, strings.Join([]string{parts[0], parts[2], parts[3]}, "/"))
+	w.removeObject(key)
 }
 
 func (w *world) copyObject(from, to string) {
@@ -142,7 +147,7 @@ func TestDeleteTookSharedOriginals(t *testing.T) {
 	again, err := w.run(collection("b"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, again.Unchanged)
-	v, err := w.pipeline(collection("b")).Verify(t.Context(), false, func(pipeline.Fault) {})
+	v, err := w.pipeline(collection("b")).Verify(t.Context(), pipeline.VerifyOptions{}, func(pipeline.Fault) {})
 	require.NoError(t, err)
 	assert.True(t, v.Consistent())
 }

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -38,6 +40,8 @@ type Fault struct {
 	// Repaired says that Verify has put it right, as far as it could: a missing
 	// document waits for the next retry.
 	Repaired bool `json:"mended"`
+	// Detail says what is wrong with an original, or why it was not repaired.
+	Detail string `json:"detail,omitempty"`
 }
 
 // Verification counts what Verify found.
@@ -50,11 +54,24 @@ type Verification struct {
 	Orphaned    int    `json:"orphaned"`
 	Unknown     int    `json:"unknown"`
 	Repaired    int    `json:"mended"`
+
+	// Folder is where the originals of the destination are: bucket and what
+	// their keys begin with. Originals counts them, versions of before too.
+	Folder            string `json:"folder"`
+	Originals         int    `json:"originals"`
+	OriginalsLost     int    `json:"originals_lost"` // documents with each fault
+	OriginalsDamaged  int    `json:"originals_damaged"`
+	OriginalsOrphaned int    `json:"originals_orphaned"`
+	// OriginalsElsewhere are no inconsistency: OriginalsCopied of them now have
+	// a key of their own, and do not count as repaired.
+	OriginalsElsewhere int `json:"originals_elsewhere"`
+	OriginalsCopied    int `json:"originals_copied"`
 }
 
 // Consistent reports whether journal and store agree, or do so now.
 func (v Verification) Consistent() bool {
-	return v.Missing+v.Stale+v.Orphaned+v.Unknown == v.Repaired
+	return v.Missing+v.Stale+v.Orphaned+v.Unknown+
+		v.OriginalsLost+v.OriginalsDamaged+v.OriginalsOrphaned == v.Repaired
 }
 
 func (v *Verification) add(f Fault) {
@@ -67,20 +84,47 @@ func (v *Verification) add(f Fault) {
 		v.Orphaned++
 	case FaultUnknown:
 		v.Unknown++
+	case FaultOriginalLost:
+		v.OriginalsLost++
+	case FaultOriginalDamaged:
+		v.OriginalsDamaged++
+	case FaultOriginalOrphaned:
+		v.OriginalsOrphaned++
+	case FaultOriginalElsewhere:
+		v.OriginalsElsewhere++
+		if f.Repaired {
+			v.OriginalsCopied++
+		}
+		return
 	}
 	if f.Repaired {
 		v.Repaired++
 	}
 }
 
-// Verify compares the journal with the vector store and reports each fault. The
-// rows of many documents are read at a time, at Strong consistency.
+// VerifyOptions say what Verify does. The zero value looks and changes nothing.
+type VerifyOptions struct {
+	// Repair fixes what differs.
+	Repair bool
+	// Deep reads every original and compares the SHA-256 of its content.
+	Deep bool
+	// Sources are the options by which documents are read again, to restore
+	// their originals.
+	Sources source.Options
+}
+
+// Verify compares the journal with the vector store and the originals, and
+// reports each fault. The rows of many documents are read at a time, at Strong
+// consistency, and originals are listed a thousand at a time.
 //
-// With repair, a document that misses rows is put on the list that a retry
+// With Repair, a document that misses rows is put on the list that a retry
 // works off, rows that are stale or orphaned are deleted by primary key, and a
 // complete document that the journal does not know is noted there, so that a
-// lost journal comes back. The errors are those of [Pipeline.Run].
-func (p *Pipeline) Verify(ctx context.Context, repair bool, report func(Fault)) (Verification, error) {
+// lost journal comes back. An original that is lost or damaged is put back from
+// the document's source, if that still has the content, or else from a key of
+// the earlier layout; orphaned ones are removed. The errors are those of
+// [Pipeline.Run].
+func (p *Pipeline) Verify(ctx context.Context, options VerifyOptions, report func(Fault)) (Verification, error) {
 	if err := p.config.checkRun(); err != nil {
 		return Verification{}, err
 	}
@@ -89,7 +133,10 @@ func (p *Pipeline) Verify(ctx context.Context, repair bool, report func(Fault)) 
 		return Verification{}, err
 	}
 	defer r.close()
-	v := &verifier{run: r, repair: repair, report: report, result: Verification{Destination: p.config.Destination}}
+	v := &verifier{
+		run: r, options: options, repair: options.Repair, report: report,
+		result: Verification{Destination: p.config.Destination},
+	}
 	err = v.all()
 	if ended := r.end.Reason(); ended != nil {
 		return v.result, ended
@@ -100,9 +147,10 @@ func (p *Pipeline) Verify(ctx context.Context, repair bool, report func(Fault)) 
 // verifier is one Verify.
 type verifier struct {
 	*run
-	repair bool
-	report func(Fault)
-	result Verification
+	options VerifyOptions
+	repair  bool
+	report  func(Fault)
+	result  Verification
 }
 
 func (v *verifier) all() error {
@@ -123,10 +171,49 @@ func (v *verifier) all() error {
 		}
 		batch = batch[:0]
 	}
-	if err := v.known(batch, found != nil); err != nil || found == nil {
+	if err := v.known(batch, found != nil); err != nil {
 		return err
 	}
-	return v.strangers()
+	if found != nil {
+		if err := v.strangers(); err != nil {
+			return err
+		}
+	}
+	return v.originals(found)
+}
+
+// originals compares the journal, as it is now, with the object store.
+func (v *verifier) originals(found *entity.Collection) error {
+	if err := v.check.place(found); err != nil {
+		return err
+	}
+	if v.repair {
+		if err := v.check.bucket(); err != nil {
+			return err
+		}
+	}
+	read := newSources(v.options.Sources)
+	defer read.close()
+	c := &originalCheck{
+		restorer: &restorer{
+			scope: v.scope, objects: v.objects, reader: v.prepare.reader, sources: read,
+			repair: v.repair, deep: v.options.Deep,
+		},
+		report: v.original, stored: func([]string) (map[string]bool, error) { return nil, nil },
+	}
+	if found != nil {
+		c.stored = v.vectors.storedDocuments
+	}
+	err := c.all()
+	v.result.Originals, v.result.Folder = c.count, v.Bucket+"/"+string(v.objects.shelf)
+	return err
+}
+
+// original counts and reports a fault of an original.
+func (v *verifier) original(o originalFault) {
+	f := Fault{ID: o.id, Kind: o.kind, Detail: o.detail, Repaired: o.repaired}
+	v.result.add(f)
+	v.report(f)
 }
 
 // verifyDocuments is how many documents are compared with one read.

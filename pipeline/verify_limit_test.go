@@ -48,7 +48,7 @@ func TestVerifyWithRoomForOneCall(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			p := w.pipeline(func(c *pipeline.Config) { c.Vectors, c.Concurrency, c.Grace = store, concurrency, -1 })
-			v, err := p.Verify(ctx, false, func(pipeline.Fault) {})
+			v, err := p.Verify(ctx, pipeline.VerifyOptions{}, func(pipeline.Fault) {})
 			require.NoError(t, err)
 			assert.Equal(t, 250, v.Unknown)
 		})

@@ -203,11 +203,13 @@ func (w *world) addRow(row rows.Row) {
 func (w *world) originals() (keys []string) {
 	w.t.Helper()
 	in := &s3.ListObjectsV2Input{Bucket: aws.String("originals")}
-	listing, err := w.objects.ListObjectsV2(w.t.Context(), in)
-	require.NoError(w.t, err)
-	require.False(w.t, aws.ToBool(listing.IsTruncated))
-	for _, object := range listing.Contents {
-		keys = append(keys, aws.ToString(object.Key))
+	for more := true; more; {
+		listing, err := w.objects.ListObjectsV2(w.t.Context(), in)
+		require.NoError(w.t, err)
+		for _, object := range listing.Contents {
+			keys = append(keys, aws.ToString(object.Key))
+		}
+		in.ContinuationToken, more = listing.NextContinuationToken, aws.ToBool(listing.IsTruncated)
 	}
 	return keys
 }
@@ -216,7 +218,8 @@ func (w *world) originals() (keys []string) {
 func (w *world) verified(repair bool) (pipeline.Verification, map[string]pipeline.Fault) {
 	w.t.Helper()
 	faults := map[string]pipeline.Fault{}
-	v, err := w.pipeline().Verify(w.t.Context(), repair, func(f pipeline.Fault) { faults[f.ID] = f })
+	options := pipeline.VerifyOptions{Repair: repair}
+	v, err := w.pipeline().Verify(w.t.Context(), options, func(f pipeline.Fault) { faults[f.ID] = f })
 	require.NoError(w.t, err)
 	return v, faults
 }

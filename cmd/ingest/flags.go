@@ -16,7 +16,7 @@ type cli struct {
 	Search  searchCmd  `cmd:"" help:"Find the chunks nearest to a question."`
 	Retry   retryCmd   `cmd:"" help:"Ingest only documents that failed or were deferred."`
 	Delete  deleteCmd  `cmd:"" help:"Delete documents: chunks, originals and journal entries."`
-	Verify  verifyCmd  `cmd:"" help:"Compare the journal with the vector store: missing, stale and orphaned chunks."`
+	Verify  verifyCmd  `cmd:"" help:"Compare the journal with the vector store and the originals: what is missing, stale, orphaned or damaged."`
 	Parse   parseCmd   `cmd:"" help:"Show the blocks that a file is parsed into."`
 	Chunk   chunkCmd   `cmd:"" help:"Show the chunks that a file is split into."`
 	Version versionCmd `cmd:"" help:"Show the version of this build."`

@@ -99,16 +99,20 @@ func idsBelow(ctx context.Context, j *journal.Journal, destination, prefix strin
 }
 
 type verifyCmd struct {
-	Repair bool `help:"Fix what differs: queue missing documents for 'retry', delete stale and orphaned chunks, add unknown documents to the journal."`
+	Repair bool `help:"Fix what differs: queue missing documents for 'retry', delete stale and orphaned chunks, add unknown documents to the journal, restore originals from their sources."`
+	Deep   bool `help:"Read every original and compare its content."`
+
+	WebFlags `embed:""`
 }
 
-// Run compares the journal with the vector store.
+// Run compares the journal with the vector store and the originals.
 func (c *verifyCmd) Run(ctx context.Context, a *app) error {
 	p, _, err := new(IngestFlags).open(ctx, a, false)
 	if err != nil {
 		return err
 	}
-	result, err := p.Verify(ctx, c.Repair, func(f pipeline.Fault) { a.printFault(f) })
+	options := pipeline.VerifyOptions{Repair: c.Repair, Deep: c.Deep, Sources: c.sources(a)}
+	result, err := p.Verify(ctx, options, a.printFault)
 	if err != nil {
 		return err
 	}
@@ -127,11 +131,21 @@ func (a *app) printFault(f pipeline.Fault) {
 		a.printJSON(f)
 		return
 	}
-	mended := ""
-	if f.Repaired {
-		mended = ", repaired"
+	var notes []string
+	if f.Rows > 0 {
+		notes = append(notes, fmt.Sprintf("%d chunks", f.Rows))
 	}
-	fmt.Fprintf(a.stdout, "%s  %s (%d chunks%s)\n", f.Kind, plain.Name(f.ID), f.Rows, mended)
+	if f.Detail != "" {
+		notes = append(notes, plain.Line(f.Detail))
+	}
+	if f.Repaired {
+		notes = append(notes, "repaired")
+	}
+	line := f.Kind + "  " + plain.Name(f.ID)
+	if len(notes) > 0 {
+		line += " (" + strings.Join(notes, ", ") + ")"
+	}
+	fmt.Fprintln(a.stdout, line)
 }
 
 func (a *app) printVerification(v pipeline.Verification) {
@@ -142,6 +156,11 @@ func (a *app) printVerification(v pipeline.Verification) {
 	fmt.Fprintf(a.stdout,
 		"%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
 		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Repaired)
+	fmt.Fprintf(a.stdout, "%d originals in %s: %d lost, %d damaged, %d orphaned, %d elsewhere\n",
+		v.Originals, v.Folder, v.OriginalsLost, v.OriginalsDamaged, v.OriginalsOrphaned, v.OriginalsElsewhere)
+	if v.OriginalsElsewhere > v.OriginalsCopied {
+		fmt.Fprintln(a.stdout, "originals elsewhere have keys of an earlier version; 'ingest verify --repair' copies them")
+	}
 	if v.Missing > 0 && v.Repaired > 0 {
 		fmt.Fprintln(a.stdout, "run 'ingest retry' to ingest the missing documents again")
 	}

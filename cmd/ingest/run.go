@@ -36,10 +36,15 @@ type IngestFlags struct {
 	ChunkFlags   `embed:""`
 	MaxPause     time.Duration `env:"PENSTOCK_MAX_PAUSE" help:"Longest Retry-After to wait out (${default})." default:"30s"`
 	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Maximum requests per second to the models. Default: no limit."`
-	AllowPrivate bool          `env:"PENSTOCK_ALLOW_PRIVATE" help:"Allow http(s):// URLs on private networks and on this machine."`
-	MaxDownload  int64         `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" help:"Largest document to download from an http(s):// URL. Default: 1 GB."`
-	Strict       bool          `env:"PENSTOCK_STRICT" help:"Exit with 65 for known dead letters too."`
-	SkipExitCode int           `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" help:"Exit code for a run with nothing to do, for example 99 for Airflow. Default: 0."`
+	WebFlags     `embed:""`
+	Strict       bool `env:"PENSTOCK_STRICT" help:"Exit with 65 for known dead letters too."`
+	SkipExitCode int  `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" help:"Exit code for a run with nothing to do, for example 99 for Airflow. Default: 0."`
+}
+
+// WebFlags say how documents are read from URLs.
+type WebFlags struct {
+	AllowPrivate bool  `env:"PENSTOCK_ALLOW_PRIVATE" help:"Allow http(s):// URLs on private networks and on this machine."`
+	MaxDownload  int64 `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" help:"Largest document to download from an http(s):// URL. Default: 1 GB."`
 }
 
 // ChunkFlags say how a document is split.
@@ -81,7 +86,7 @@ func (c *runCmd) inputs(a *app) (*source.Inputs, error) {
 }
 
 // sources returns the options for reading documents.
-func (c *IngestFlags) sources(a *app) source.Options {
+func (c *WebFlags) sources(a *app) source.Options {
 	s := a.settings
 	return source.Options{
 		Exclude: []string{a.folder()}, Stdin: a.stdin,
