@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"iter"
 	"math/rand/v2"
 	"slices"
@@ -85,6 +84,6 @@ func TestMergedEndsWithAnError(t *testing.T) {
 			require.NoError(t, last, "%d: nothing comes after an error", i)
 			last = err
 		}
-		require.ErrorIs(t, last, assert.AnError, fmt.Sprint(i))
+		require.ErrorIs(t, last, assert.AnError, "%d", i)
 	}
 }

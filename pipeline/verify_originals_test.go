@@ -289,7 +289,8 @@ func TestVerifyRemovesOrphanedOriginals(t *testing.T) {
 	before := w.originals()
 
 	_, faults := w.verify(repairs)
-	assert.Equal(t, []string{"unknown docs/note003.txt repaired"}, faults, "the store knows this one, and the other is young")
+	assert.Equal(t, []string{"unknown docs/note003.txt repaired"}, faults,
+		"the store knows this one, and the other is young")
 	w.yesterday()
 	v, faults := w.verify(looks)
 	assert.Equal(t, []string{"original orphaned docs/note002.txt"}, faults)
