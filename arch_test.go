@@ -136,6 +136,7 @@ var arrows = []rule{
 		"llm", "metrics", "resilience", "pipeline/chunk", "pipeline/modelserver",
 		"pipeline/rows", "pipeline/stop",
 	}, "a stage knows its model and no run"},
+	{"pipeline/version", []string{"pipeline/rows"}, "which rows are whole follows from the rows and the notes alone"},
 	{"pipeline/rows", nil, "the scheme of ids and rows must not change with anything else"},
 	{
 		"pipeline",

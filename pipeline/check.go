@@ -202,6 +202,22 @@ func (c *check) loaded() error {
 	return c.loadErr
 }
 
+// prepared makes a collection that exists readable, for a run that had no work
+// and so has not looked at the upstreams.
+func (c *check) prepared() error {
+	found, err := c.collection()
+	if err != nil || c.dims > 0 {
+		return err
+	}
+	if found == nil {
+		c.empty = true
+		return nil
+	}
+	record, _ := rows.ReadRecord(found.Schema.Description)
+	c.dims = record.Dimensions
+	return c.index(found)
+}
+
 // idOf is what distinguishes a collection from another of that name; empty for
 // none.
 func idOf(found *entity.Collection) string {

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/pipeline/version"
 )
 
 // committer takes groups of parts into the vector store.
@@ -16,33 +17,53 @@ type committer struct {
 	embedding *embedding
 	enriching *enriching
 	vectors   *vectors
+	notes     *notes
+	confirm   *confirmer
+	discard   *discarder
 	settler   *settler
 	fresh     func() bool // the collection holds nothing from before this run
 }
 
 // commit takes a group into the vector store. The order is what makes a kill at
-// any instant harmless: new rows, then the commit marks, then verification,
-// then the stale rows, then the journal.
+// any instant harmless: notes of what begins, new rows, then the commit marks,
+// then verification, then the stale rows and the notes, then the journal.
 func (c *committer) commit(group []*part) {
 	c.Metrics.Queue("upsert", -len(group))
 	c.listExisting(group)
 	c.enriching.enrich(group)
 	list := newRows(group)
+	c.notes.begin(group, list)
 	c.embedding.fill(list)
 	c.reopen(list)
 	c.writer.write(slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return w.row.IsMark() }))
 	for _, p := range group {
 		p.doc.written.Done()
 	}
-	ending := c.endings(group)
+	ended := endings(group, list)
 	c.writer.write(slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return !w.row.IsMark() }))
-	c.writer.verify(list)
+	c.confirm.written(group, list)
 	c.embedding.forget(list)
 	for _, p := range group {
 		p.doc.verified.Done()
 	}
-	c.vectors.removeStale(staleRows(ending))
-	c.record(ending)
+	c.finish(group, ended)
+}
+
+// finish leaves one version of each document that has ended, and settles it.
+func (c *committer) finish(group []*part, ended []*document) {
+	if len(ended) == 0 {
+		return
+	}
+	for _, d := range ended {
+		d.verified.Wait() // for the parts that other groups verify
+	}
+	c.confirm.current(ended)
+	c.notes.complete(ended)
+	c.vectors.removeStale(staleRows(ended))
+	c.confirm.alone(group)
+	c.discard.failed(ended)
+	c.notes.close(ended)
+	c.record(ended)
 }
 
 // listExisting finds the rows that the store holds of the documents that begin
@@ -54,7 +75,7 @@ func (c *committer) listExisting(group []*part) {
 			begin = append(begin, p.doc)
 		}
 	}
-	if len(begin) > 0 && !c.fresh() {
+	if len(begin) > 0 {
 		failAll(begin, c.readExisting(begin))
 	}
 	for _, d := range begin {
@@ -71,23 +92,64 @@ var existingFields = []string{
 }
 
 func (c *committer) readExisting(documents []*document) error {
-	found := map[*document]*versions{}
+	if err := c.notes.known(); err != nil || c.fresh() {
+		return err
+	}
+	held := map[*document][]rows.Row{}
 	err := c.vectors.rowsOf(documents, existingFields, func(d *document, row rows.Row) {
-		d.existing[hashed(row.ID)] = true
-		d.byText[hashed(row.TextSHA)] = hashed(row.ID)
-		if d.enriching {
-			keepStored(d, row)
-			return
-		}
-		if found[d] == nil {
-			found[d] = newVersions()
-		}
-		found[d].add(d, row)
+		held[d] = append(held[d], row)
 	})
 	if err != nil {
 		return err
 	}
+	found := map[*document]*versions{}
+	for d, list := range held {
+		if complete := d.holds(list, c.notes.before(d)); !d.enriching {
+			found[d] = complete
+		}
+	}
 	return adopt(c.vectors, found)
+}
+
+// holds notes the rows that the store holds of a document, and returns the
+// versions that are complete.
+func (d *document) holds(list []rows.Row, attempts []version.Attempt) *versions {
+	complete := newVersions()
+	wanted := version.Attempt{Doc: rows.DocumentHash(d.id), SHA: d.sha, Policy: d.policy}
+	named := map[string]bool{}
+	for _, a := range attempts {
+		if named[a.Stamp] = true; a.Same(wanted) {
+			d.resumed = a.Stamp
+		}
+	}
+	standings := version.Judge(attempts, list)
+	for i, row := range list {
+		id := hashed(row.ID)
+		d.byText[hashed(row.TextSHA)] = id
+		if row.IsMark() {
+			d.marks = append(d.marks, row.ID)
+		} else {
+			d.stamps[row.SHA] = true
+		}
+		whole := standings[i] == version.Complete
+		switch {
+		case !row.IsMark() && d.resumed != "" && row.SHA == d.resumed:
+			d.existing[id] = former
+		case !whole:
+			d.existing[id] = abandoned
+			continue
+		case !row.IsMark() && named[row.SHA]:
+			d.existing[id] = noted
+		default:
+			d.existing[id] = former
+		}
+		if d.enriching {
+			keepStored(d, row)
+		} else if whole {
+			complete.add(d, row)
+		}
+	}
+	return complete
 }
 
 // newRows are the rows of the group that the store does not hold.
@@ -125,37 +187,39 @@ func (c *committer) reopen(list []writing) {
 }
 
 // endings are the documents whose last part is in this group. Each waits for
-// its other parts, which are in groups before this one. A document that has
-// failed is settled here.
-func (c *committer) endings(group []*part) []*document {
-	var list []*document
+// its other parts, which are in groups before this one.
+func endings(group []*part, list []writing) (ended []*document) {
+	writes := map[*pending]bool{}
+	for _, w := range list {
+		writes[w.row] = true
+	}
 	for _, p := range group {
 		if !p.last {
 			continue
 		}
 		p.doc.written.Wait()
-		if err := p.doc.failure(); err != nil {
-			c.settler.settle(p.doc, err)
-			continue
+		if n := len(p.rows); n > 0 && p.rows[n-1].IsMark() && !p.doc.adopted {
+			p.doc.mark, p.doc.markKept = p.rows[n-1].ID, !writes[p.rows[n-1]]
 		}
-		list = append(list, p.doc)
+		ended = append(ended, p.doc)
 	}
-	return list
+	return ended
 }
 
-// staleRows are the rows that the store held before and that are not in this
-// version, of documents that are complete now. It waits for the parts that
-// other groups verify.
+// staleRows are the rows of documents that the store holds and that are not in
+// this version.
 func staleRows(documents []*document) (stale []staleRow) {
 	for _, d := range documents {
-		d.verified.Wait()
 		if d.failure() != nil {
 			continue
 		}
-		for id, old := range d.existing {
-			if old {
+		for id, was := range d.existing {
+			if was != kept {
 				stale = append(stale, staleRow{doc: d, id: id.String()})
 			}
+		}
+		for _, id := range d.foreign {
+			stale = append(stale, staleRow{doc: d, id: id})
 		}
 	}
 	return stale

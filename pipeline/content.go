@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/service"
@@ -50,6 +51,39 @@ func (r *reader) fetch(item source.Item) (content source.Content, err error) {
 		return err
 	})
 	return content, err
+}
+
+// remoteAge is how long ago a remote source was read when it is asked about its
+// content again. Another run needs a while to overtake this one, and a call for
+// each document would be dear.
+const remoteAge = 5 * time.Second
+
+// currency is how to ask whether a source still has the content that was read;
+// nil where there is no way.
+func (r *reader) currency(item source.Item, content source.Content) func(context.Context) (bool, error) {
+	asks, ok := content.(interface {
+		Current(ctx context.Context) (bool, error)
+	})
+	if !ok {
+		return nil
+	}
+	read := time.Now().Round(0) // by the wall clock, which a machine that sleeps keeps
+	return func(ctx context.Context) (current bool, err error) {
+		switch {
+		case !item.Remote():
+			return asks.Current(ctx)
+		case time.Now().Round(0).Sub(read) < remoteAge:
+			return true, nil
+		case item.Upstream == "":
+			return asks.Current(ctx)
+		}
+		err = r.objects.Within(ctx, "head_object", func(counted func(resilience.Verdict)) error {
+			current, err = asks.Current(ctx)
+			counted(stop.VerdictOf(err))
+			return err
+		})
+		return current, err
+	}
 }
 
 // hold takes a small document into memory, so that hash, original and chunks

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/enrich"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/pipeline/version"
 )
 
 // document is one document on its way through a run.
@@ -31,7 +33,10 @@ type identity struct {
 	sha      string // of the content
 	size     int64  // of the content, in bytes
 	version  string // the source's name for the content, such as an ETag
-	parser   string // its name
+	// current says whether the source still has the content that was read; nil
+	// where it cannot.
+	current func(context.Context) (bool, error)
+	parser  string // its name
 }
 
 // decision is what is to become of the document, by what journal and store hold
@@ -61,12 +66,47 @@ type tally struct {
 type progress struct {
 	mu       sync.Mutex
 	failed   error
-	existing map[hash]bool  // rows that the vector store held before; false: this version has them too
-	byText   map[hash]hash  // the same by the hash of their text
-	listed   chan struct{}  // closed when existing is known
-	written  sync.WaitGroup // parts that are not written yet
-	verified sync.WaitGroup // parts that are not read back yet
+	existing map[hash]presence // rows that the vector store held before
+	byText   map[hash]hash     // the same by the hash of their text
+	listed   chan struct{}     // closed when existing is known
+	written  sync.WaitGroup    // parts that are not written yet
+	verified sync.WaitGroup    // parts that are not read back yet
+
+	attempting
 }
+
+// attempting is how far the writing of the version is.
+type attempting struct {
+	attempt version.Attempt
+	note    *openNote       // that names the attempt; nil for none
+	begun   chan struct{}   // closed when note is set
+	stamps  map[string]bool // of rows that the store held
+	resumed string          // the stamp of an earlier run that continues in this one
+	marks   []string        // commit marks that the store held, by id
+	foreign []string        // rows that another run has written meanwhile, by id
+
+	mark      string // its own commit mark, by id; set with the last part
+	markKept  bool   // which the store held before
+	givenUp   bool   // another run, or its source, has overtaken it
+	discarded bool   // nothing is left of it
+}
+
+// openNote is a note of this run. Only the committer of the last part of its
+// documents changes it once it is written.
+type openNote struct {
+	id        string
+	documents []*document
+}
+
+// presence says what a row is to a document that held it before.
+type presence uint8
+
+const (
+	former    presence = iota // of the complete version before
+	noted                     // likewise, but a note still names its stamp
+	abandoned                 // of a version that is not complete, or has been replaced
+	kept                      // of this version
+)
 
 // enrichment is how far the enrichment of a document is.
 type enrichment struct {
@@ -88,7 +128,10 @@ type enrichment struct {
 func newDocument(id, location string) *document {
 	return &document{
 		identity: identity{id: id, location: location},
-		progress: progress{existing: map[hash]bool{}, byText: map[hash]hash{}, listed: make(chan struct{})},
+		progress: progress{
+			existing: map[hash]presence{}, byText: map[hash]hash{}, listed: make(chan struct{}),
+			attempting: attempting{begun: make(chan struct{}), stamps: map[string]bool{}},
+		},
 	}
 }
 
@@ -107,23 +150,27 @@ func (p *progress) failure() error {
 	return p.failed
 }
 
-// keep reports whether the store held a row before; if so, it is not stale.
+// keep notes that a row is of this version, and so not stale, and reports
+// whether it need not be written. A row whose stamp has a note is written
+// again, with the stamp of this version.
 func (p *progress) keep(id hash) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, there := p.existing[id]
+	was, there := p.existing[id]
 	if there {
-		p.existing[id] = false
+		p.existing[id] = kept
 	}
-	return there
+	return was == former && there || was == kept
 }
 
-// keepAll keeps every row that the store held before.
+// keepAll keeps every row of the version that the store held before.
 func (p *progress) keepAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id := range p.existing {
-		p.existing[id] = false
+	for id, was := range p.existing {
+		if was != abandoned {
+			p.existing[id] = kept
+		}
 	}
 }
 

@@ -253,6 +253,7 @@ func TestStopAtEveryWrite(t *testing.T) {
 			_, err = w.run()
 			require.NoError(t, err)
 			w.requireComplete(6)
+			assert.Empty(t, w.notes())
 			assert.LessOrEqual(t, w.model.Stats().Repeated, 2+12, "the checks, and what no store had kept yet")
 		})
 	}

@@ -53,6 +53,7 @@ func (p *preparer) read(d *document, item source.Item) (sent bool, err error) {
 	if versioned, ok := content.(interface{ Version() string }); ok {
 		d.version = versioned.Version()
 	}
+	d.current = p.currency(item, content)
 	if err := p.known(d, in); err != nil {
 		return false, err
 	}

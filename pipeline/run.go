@@ -36,6 +36,8 @@ type run struct {
 	enrich   *enrich.Enricher
 	prepare  *preparer
 	commit   *committer
+	notes    *notes
+	discard  *discarder
 	parts    chan *part
 }
 
@@ -96,9 +98,20 @@ func (r *run) stages(chunker *chunk.Chunker) {
 			reader: read, chunker: chunker, parsing: make(chan struct{}, runtime.GOMAXPROCS(0)), parts: r.parts,
 		},
 	}
+	dimensions, fresh := func() int { return r.check.dims }, func() bool { return r.check.empty }
+	r.notes = &notes{scope: s, vectors: r.vectors, dimensions: dimensions, fresh: fresh}
+	r.discard = &discarder{scope: s, vectors: r.vectors}
+	if s.KeepVectors {
+		r.discard.keep = func(paid map[string][]float32) error {
+			return s.Journal.KeepVectors(s.lasting(), r.embed.Space(), paid)
+		}
+	}
 	r.commit = &committer{
-		scope: s, vectors: r.vectors, settler: r.settler, fresh: func() bool { return r.check.empty },
-		writer:    &writer{scope: s, vectors: r.vectors, dimensions: func() int { return r.check.dims }},
+		scope: s, vectors: r.vectors, settler: r.settler, fresh: fresh,
+		writer:    &writer{scope: s, vectors: r.vectors, dimensions: dimensions},
+		notes:     r.notes,
+		confirm:   &confirmer{scope: s, vectors: r.vectors},
+		discard:   r.discard,
 		enriching: asking,
 		embedding: &embedding{scope: s, vectors: r.vectors, model: r.embed, dropContext: asking.dropContext},
 	}
@@ -132,8 +145,29 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 		})
 	}
 	commits.Wait()
+	r.sweep()
 	r.check.loading.Wait()
 	r.keepMoves(1)
+}
+
+// sweep removes what earlier runs left unfinished, where the journal or the
+// work of this run says that there may be something.
+func (r *run) sweep() {
+	if r.DryRun || r.end.Over() {
+		return
+	}
+	_, expected, err := r.Journal.Writer(r.ctx, r.Destination)
+	if err != nil {
+		r.check.faulty(err)
+		return
+	}
+	if !expected && len(r.notes.found) == 0 {
+		return
+	}
+	if err := r.check.prepared(); err != nil {
+		return // it has ended the run, or the next will say so
+	}
+	r.notes.sweep(r.discard)
 }
 
 // list feeds the readers until the documents or the run end.

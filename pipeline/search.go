@@ -3,10 +3,8 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -21,19 +19,8 @@ import (
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009) with a
-// small constant and the text ranking counted double: of the settings tried on
-// pairs of docstrings and bodies, with the embedded model beside FTS5, these
-// gave the best mean reciprocal rank (0.596; text alone 0.587, vectors alone
-// 0.48).
-const (
-	fusionK          = 2
-	fusionTextWeight = 2
-	// candidates is how many of each ranking are fused.
-	candidates = 100
-	// defaultHits is SearchOptions.Limit when it is zero.
-	defaultHits = 5
-)
+// defaultHits is SearchOptions.Limit when it is zero.
+const defaultHits = 5
 
 // SearchOptions narrow a search.
 type SearchOptions struct {
@@ -43,24 +30,6 @@ type SearchOptions struct {
 	// pipeline/rows; the embedded store takes equalities joined by "and".
 	Where string
 }
-
-// Hit is a chunk that was found.
-type Hit struct {
-	// Score orders the hits, larger is better. It is the fused rank score where
-	// the store searches text as well, else the similarity.
-	Score float64 `json:"score"`
-	// Similarity is the cosine of the question's and the chunk's vectors; zero
-	// for a chunk that only the text search found.
-	Similarity float64         `json:"similarity,omitempty"`
-	ID         string          `json:"id"`
-	Source     string          `json:"source"`
-	Heading    string          `json:"heading,omitempty"`
-	Page       int             `json:"page,omitempty"`
-	Text       string          `json:"text"`
-	Meta       json.RawMessage `json:"meta,omitempty"`
-}
-
-var hitFields = []string{rows.Field.ID, rows.Field.Source, rows.Field.Heading, rows.Field.Text, rows.Field.Meta}
 
 // Search finds the chunks that answer a question best. The collection must hold
 // vectors of the pipeline's model. The error is a [*StopError] where the
@@ -85,17 +54,20 @@ func (p *Pipeline) search(ctx context.Context, question, where string) ([]Hit, e
 	if err := p.checkRecord(ctx); err != nil {
 		return nil, err
 	}
+	s := &sighted{Pipeline: p, where: where}
+	reading := make(chan error, 1)
+	go func() { reading <- s.look(ctx) }() // beside the embedding
 	vector, err := p.embedQuestion(ctx, question)
-	if err != nil {
+	if err := errors.Join(err, <-reading); err != nil {
 		return nil, err
 	}
-	byVector, err := p.searchVector(ctx, vector, where)
-	texts, ok := p.config.Vectors.(vectorstore.TextSearcher)
-	if err != nil || !ok {
-		return byVector, err
-	}
-	byText, err := p.searchText(ctx, texts, question, where)
-	return fuse(byVector, byText), err
+	return s.search(ctx, func(where string, k int) (byVector, byText []candidate, err error) {
+		byVector, err = p.searchVector(ctx, vector, where, k)
+		if texts, ok := p.config.Vectors.(vectorstore.TextSearcher); ok && err == nil {
+			byText, err = p.searchText(ctx, texts, question, where, k)
+		}
+		return byVector, byText, err
+	})
 }
 
 // CollectionRecord reads what a collection says about itself: the model whose
@@ -162,22 +134,24 @@ func (p *Pipeline) embedQuestion(ctx context.Context, question string) (vector [
 	return vector, err
 }
 
-func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where string) (hits []Hit, err error) {
+func (p *Pipeline) searchVector(
+	ctx context.Context, vector []float32, where string, k int,
+) (hits []candidate, err error) {
 	param, err := entity.NewIndexAUTOINDEXSearchParam(1)
 	if err != nil {
 		return nil, err
 	}
 	err = service.Vectors(p.config.VectorGuard).CallVectors(ctx, "search", func(guard vectorstore.Guard) error {
 		results, err := guard.Search(ctx, p.config.Vectors, p.config.Collection, nil, where, hitFields,
-			[]entity.Vector{entity.FloatVector(vector)}, rows.Field.Vector, entity.COSINE, candidates, param,
+			[]entity.Vector{entity.FloatVector(vector)}, rows.Field.Vector, entity.COSINE, k, param,
 			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
 		if err == nil {
-			hits, err = readHits(results)
+			hits, err = readCandidates(results)
 		}
 		return err
 	})
 	for i := range hits {
-		hits[i].Similarity = hits[i].Score
+		hits[i].similarity = hits[i].score
 	}
 	return hits, err
 }
@@ -185,65 +159,14 @@ func (p *Pipeline) searchVector(ctx context.Context, vector []float32, where str
 func (p *Pipeline) searchText(
 	ctx context.Context,
 	store vectorstore.TextSearcher,
-	question, where string,
-) (hits []Hit, err error) {
+	question, where string, k int,
+) (hits []candidate, err error) {
 	err = service.Vectors(p.config.VectorGuard).CallVectors(ctx, "search_text", func(guard vectorstore.Guard) error {
-		results, err := guard.SearchText(ctx, store, p.config.Collection, where, hitFields, question, candidates)
+		results, err := guard.SearchText(ctx, store, p.config.Collection, where, hitFields, question, k)
 		if err == nil {
-			hits, err = readHits(results)
+			hits, err = readCandidates(results)
 		}
 		return err
 	})
 	return hits, err
-}
-
-// readHits turns the answer to one query into hits, best first.
-func readHits(results []client.SearchResult) ([]Hit, error) {
-	var hits []Hit
-	for _, result := range results {
-		if result.Err != nil {
-			return nil, result.Err
-		}
-		list, err := rows.Read(result.Fields)
-		if err != nil {
-			return nil, err
-		}
-		for i, row := range list {
-			hits = append(hits, newHit(row, float64(result.Scores[i])))
-		}
-	}
-	return hits, nil
-}
-
-func newHit(row rows.Row, score float64) Hit {
-	hit := Hit{Score: score, ID: row.ID, Source: row.Source, Heading: row.Heading, Text: row.Text, Meta: row.Meta}
-	var meta struct{ Page int }
-	if err := json.Unmarshal(row.Meta, &meta); err == nil {
-		hit.Page = meta.Page
-	}
-	return hit
-}
-
-// fuse merges two rankings into one. Equal scores keep the order of the text
-// ranking, then of the vectors'.
-func fuse(byVector, byText []Hit) []Hit {
-	at := map[string]int{}
-	var fused []Hit
-	add := func(ranking []Hit, weight float64) {
-		for rank, hit := range ranking {
-			i, known := at[hit.ID]
-			if !known {
-				i = len(fused)
-				at[hit.ID] = i
-				hit.Score = 0
-				fused = append(fused, hit)
-			}
-			fused[i].Score += weight / float64(fusionK+rank+1)
-			fused[i].Similarity = max(fused[i].Similarity, hit.Similarity)
-		}
-	}
-	add(byText, fusionTextWeight)
-	add(byVector, 1)
-	slices.SortStableFunc(fused, func(a, b Hit) int { return cmp.Compare(b.Score, a.Score) })
-	return fused
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -10,6 +11,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/pipeline/version"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -87,25 +89,69 @@ func (v *vectors) load(ctx context.Context) error {
 // query reads rows at Strong consistency. No document is to blame for a read
 // that is refused, as that of a collection which somebody has released: the
 // next run finds it repaired or says what is wrong.
-func (v *vectors) query(expr string, fields []string) ([]rows.Row, error) {
-	if err := v.loaded(); err != nil {
-		return nil, err
-	}
-	var answer client.ResultSet
-	err := v.call("query", func(guard vectorstore.Guard) (err error) {
-		answer, err = guard.Query(v.ctx, v.Vectors, v.Collection, nil, expr, fields,
-			client.WithSearchQueryConsistencyLevel(entity.ClStrong))
-		return err
-	})
-	var list []rows.Row
+func (v *vectors) query(
+	expr string, fields []string, opts ...client.SearchQueryOptionFunc,
+) (list []rows.Row, err error) {
+	answer, err := v.answer(expr, fields, opts...)
 	if err == nil {
 		list, err = rows.Read(answer)
 	}
+	return list, v.unread(err)
+}
+
+// count counts rows at Strong consistency.
+func (v *vectors) count(expr string) (int, error) {
+	answer, err := v.answer(expr, []string{"count(*)"})
+	if err != nil {
+		return 0, v.unread(err)
+	}
+	for _, column := range answer {
+		if numbers, ok := column.(*entity.ColumnInt64); ok && numbers.Len() == 1 {
+			return int(numbers.Data()[0]), nil
+		}
+	}
+	return 0, v.unread(errors.New("the vector store answers count(*) without a number"))
+}
+
+func (v *vectors) answer(
+	expr string, fields []string, opts ...client.SearchQueryOptionFunc,
+) (answer client.ResultSet, err error) {
+	if err := v.loaded(); err != nil {
+		return nil, err
+	}
+	opts = append(opts, client.WithSearchQueryConsistencyLevel(entity.ClStrong))
+	err = v.call("query", func(guard vectorstore.Guard) (err error) {
+		answer, err = guard.Query(v.ctx, v.Vectors, v.Collection, nil, expr, fields, opts...)
+		return err
+	})
+	return answer, err
+}
+
+// unread says what a failed read means.
+func (v *vectors) unread(err error) error {
 	err = v.end.Blame("store", err)
 	if stop.IsRefusal(err) {
-		return nil, stop.Defer("store", "upstream refused", err)
+		return stop.Defer("store", "upstream refused", err)
 	}
-	return list, err
+	return err
+}
+
+var (
+	placeOfNotes = rows.Field.Doc + " == " + vectorstore.Quote(version.Place)
+	noteFields   = []string{rows.Field.ID, rows.Field.Meta}
+)
+
+// notes reads the notes in the collection.
+func (v *vectors) notes() (version.Notes, error) {
+	list, err := v.query(placeOfNotes, noteFields)
+	if err != nil {
+		return nil, err
+	}
+	found, err := version.Read(list)
+	if err != nil {
+		return nil, v.end.Fault(err)
+	}
+	return found, nil
 }
 
 // rowsOf reads all rows of documents.

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/pipeline/version"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -27,6 +28,9 @@ const (
 	// FaultOrphaned: the store holds rows of a document that is not complete
 	// and that the journal does not mention.
 	FaultOrphaned = "orphaned"
+	// FaultUnfinished: the store holds rows of a version that was not
+	// completed, or has been replaced. A search does not return them.
+	FaultUnfinished = "unfinished"
 	// FaultUnknown: the store holds a complete document that the journal, which
 	// may have been lost, does not know.
 	FaultUnknown = "unknown"
@@ -36,7 +40,7 @@ const (
 type Fault struct {
 	ID   string `json:"document"`
 	Kind string `json:"fault"`
-	Rows int    `json:"rows"` // that are missing, stale, orphaned or unknown
+	Rows int    `json:"rows"` // that are missing, stale, orphaned, unfinished or unknown
 	// Repaired says that Verify has put it right, as far as it could: a missing
 	// document waits for the next retry.
 	Repaired bool `json:"mended"`
@@ -48,10 +52,11 @@ type Fault struct {
 type Verification struct {
 	Destination string `json:"destination"`
 	Documents   int    `json:"documents"` // that the journal calls complete
-	Rows        int    `json:"rows"`      // in the store
+	Rows        int    `json:"rows"`      // in the store, but for unfinished ones
 	Missing     int    `json:"missing"`   // documents with each fault
 	Stale       int    `json:"stale"`
 	Orphaned    int    `json:"orphaned"`
+	Unfinished  int    `json:"unfinished"`
 	Unknown     int    `json:"unknown"`
 	Repaired    int    `json:"mended"`
 
@@ -70,7 +75,7 @@ type Verification struct {
 
 // Consistent reports whether journal and store agree, or do so now.
 func (v Verification) Consistent() bool {
-	return v.Missing+v.Stale+v.Orphaned+v.Unknown+
+	return v.Missing+v.Stale+v.Orphaned+v.Unfinished+v.Unknown+
 		v.OriginalsLost+v.OriginalsDamaged+v.OriginalsOrphaned == v.Repaired
 }
 
@@ -82,6 +87,8 @@ func (v *Verification) add(f Fault) {
 		v.Stale++
 	case FaultOrphaned:
 		v.Orphaned++
+	case FaultUnfinished:
+		v.Unfinished++
 	case FaultUnknown:
 		v.Unknown++
 	case FaultOriginalLost:
@@ -118,12 +125,13 @@ type VerifyOptions struct {
 // consistency, and originals are listed a thousand at a time.
 //
 // With Repair, a document that misses rows is put on the list that a retry
-// works off, rows that are stale or orphaned are deleted by primary key, and a
-// complete document that the journal does not know is noted there, so that a
-// lost journal comes back. An original that is lost or damaged is put back from
-// the document's source, if that still has the content, or else from a key of
-// the earlier layout; orphaned ones are removed. The errors are those of
-// [Pipeline.Run].
+// works off, rows that are stale, orphaned or unfinished are deleted by primary
+// key, and a complete document that the journal does not know is noted there,
+// so that a lost journal comes back. An original that is lost or damaged is put
+// back from the document's source, if that still has the content, or else from
+// a key of the earlier layout; orphaned ones are removed. No other run should
+// write to the collection meanwhile: it would miss rows and defer their
+// documents. The errors are those of [Pipeline.Run].
 func (p *Pipeline) Verify(ctx context.Context, options VerifyOptions, report func(Fault)) (Verification, error) {
 	if err := p.config.checkRun(); err != nil {
 		return Verification{}, err
@@ -151,12 +159,24 @@ type verifier struct {
 	repair  bool
 	report  func(Fault)
 	result  Verification
+
+	left   version.Notes                // what the store holds of notes
+	byDoc  map[string][]version.Attempt // of left
+	judged map[string]bool              // documents of the journal, by hash, that have attempts
+
+	unfinished int // rows of no complete version
 }
 
 func (v *verifier) all() error {
 	found, err := v.check.collection()
 	if err != nil {
 		return err
+	}
+	if found != nil {
+		if v.left, err = v.vectors.notes(); err != nil {
+			return err
+		}
+		v.byDoc, v.judged = v.left.Attempts(), map[string]bool{}
 	}
 	var batch []journal.Document
 	for d, err := range v.Journal.Documents(v.ctx, v.Destination, "") {
@@ -178,8 +198,24 @@ func (v *verifier) all() error {
 		if err := v.strangers(); err != nil {
 			return err
 		}
+		if err := v.forgetNotes(); err != nil {
+			return err
+		}
+		v.result.Rows -= v.unfinished
 	}
 	return v.originals(found)
+}
+
+// forgetNotes removes the notes, once all rows that they tell apart are gone.
+func (v *verifier) forgetNotes() error {
+	if !v.repair || len(v.left) == 0 {
+		return nil
+	}
+	ids := make([]string, len(v.left))
+	for i, note := range v.left {
+		ids[i] = note.ID
+	}
+	return v.vectors.deleteRows(ids)
 }
 
 // originals compares the journal, as it is now, with the object store.
@@ -262,15 +298,7 @@ func (s state) split(sha, policy string, chunks int) (missing int, stale []strin
 	return missing, stale
 }
 
-var stateFields = []string{
-	rows.Field.ID,
-	rows.Field.Doc,
-	rows.Field.Source,
-	rows.Field.Ordinal,
-	rows.Field.Chunks,
-	rows.Field.SHA,
-	rows.Field.Policy,
-}
+var stateFields = append([]string{rows.Field.Source}, judgedFields...)
 
 // read gives the rows of documents by the hash of their id.
 func (v *verifier) read(hashes []string) (map[string][]rows.Row, error) {
@@ -300,12 +328,45 @@ func (v *verifier) known(batch []journal.Document, stored bool) error {
 	}
 	for i, d := range batch {
 		v.result.Documents++
-		missing, stale := newState(byDoc[hashes[i]]).split(d.SHA, d.Policy, d.Chunks)
+		v.judged[hashes[i]] = len(v.byDoc[hashes[i]]) > 0
+		list, err := v.complete(d.ID, byDoc[hashes[i]])
+		if err != nil {
+			return err
+		}
+		s := newState(list)
+		if d.Policy == "" && s.mark != nil { // a run began to replace it, and did not come to its end
+			d.SHA, d.Policy, d.Chunks = s.mark.SHA, s.mark.Policy, s.mark.Chunks
+		}
+		missing, stale := s.split(d.SHA, d.Policy, d.Chunks)
 		if err := v.document(d, missing, stale); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// complete takes the rows of a document that belong to a complete version, and
+// reports the others.
+func (v *verifier) complete(id string, list []rows.Row) (kept []rows.Row, err error) {
+	if len(list) == 0 || len(v.byDoc[list[0].Doc]) == 0 {
+		return list, nil
+	}
+	var unfinished []string
+	for i, standing := range version.Judge(v.byDoc[list[0].Doc], list) {
+		if standing == version.Complete {
+			kept = append(kept, list[i])
+		} else {
+			unfinished = append(unfinished, list[i].ID)
+		}
+	}
+	if len(unfinished) == 0 {
+		return kept, nil
+	}
+	v.unfinished += len(unfinished)
+	return kept, v.fault(
+		Fault{ID: id, Kind: FaultUnfinished, Rows: len(unfinished)},
+		func() error { return v.discard.rows(unfinished) },
+	)
 }
 
 func (v *verifier) document(d journal.Document, missing int, stale []string) error {
@@ -361,6 +422,9 @@ func (v *verifier) strangers() error {
 		if err != nil {
 			return err
 		}
+		if row.Doc == version.Place {
+			continue
+		}
 		v.result.Rows++
 		if known[hashed(row.Doc)] || unknown[row.Doc] != "" {
 			continue
@@ -369,7 +433,7 @@ func (v *verifier) strangers() error {
 		if err != nil {
 			return err
 		}
-		if there {
+		if there && (v.judged[row.Doc] || len(v.byDoc[row.Doc]) == 0) {
 			known[hashed(row.Doc)] = true
 			continue
 		}
@@ -412,7 +476,15 @@ func (v *verifier) judge(unknown map[string]string) error {
 		return err
 	}
 	for hash, list := range byDoc {
-		if err := v.stranger(unknown[hash], newState(list)); err != nil {
+		complete, err := v.complete(unknown[hash], list)
+		if err != nil {
+			return err
+		}
+		mentioned, err := v.speaksOf(unknown[hash])
+		if err == nil && !mentioned && len(complete) > 0 {
+			err = v.stranger(unknown[hash], newState(complete))
+		}
+		if err != nil {
 			return err
 		}
 	}

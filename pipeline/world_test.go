@@ -29,6 +29,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/pipeline/version"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/testutil"
 	"github.com/penstock-go/penstock/testutil/llmtest"
@@ -143,8 +144,23 @@ func (w *world) run(change ...func(*pipeline.Config)) (pipeline.Summary, error) 
 	return w.pipeline(change...).Run(w.t.Context(), w.documents())
 }
 
-// rows reads what is stored, documents and chunks in order.
+// rows reads what is stored, documents and chunks in order, without notes.
 func (w *world) rows() []rows.Row {
+	w.t.Helper()
+	return slices.DeleteFunc(w.everything(), func(row rows.Row) bool { return row.Doc == version.Place })
+}
+
+// notes reads the notes of unfinished documents.
+func (w *world) notes() version.Notes {
+	w.t.Helper()
+	notes, err := version.Read(slices.DeleteFunc(w.everything(), func(row rows.Row) bool {
+		return row.Doc != version.Place
+	}))
+	require.NoError(w.t, err)
+	return notes
+}
+
+func (w *world) everything() []rows.Row {
 	w.t.Helper()
 	answer, err := w.store.Query(w.t.Context(), "docs", nil, `id != ""`, []string{
 		rows.Field.ID, rows.Field.Doc, rows.Field.Source, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA,
@@ -283,7 +299,7 @@ func one(item source.Item) iter.Seq2[source.Item, error] {
 type call struct {
 	method string
 	fields []string // that a Query asks for
-	rows   int      // of an Upsert
+	rows   int      // of an Upsert, or an UpsertNotes
 }
 
 // hook is told of calls. An error is what the caller gets.
@@ -356,9 +372,24 @@ func (h *hooked) Query(
 func (h *hooked) Upsert(
 	ctx context.Context, collection, partition string, columns ...entity.Column,
 ) (entity.Column, error) {
-	return through(ctx, h, call{method: "Upsert", rows: columns[0].Len()}, func() (entity.Column, error) {
+	c := call{method: "Upsert", rows: columns[0].Len()}
+	if noted(columns) {
+		c.method = "UpsertNotes"
+	}
+	return through(ctx, h, c, func() (entity.Column, error) {
 		return h.Store.Upsert(ctx, collection, partition, columns...)
 	})
+}
+
+// noted reports whether rows are notes of unfinished documents.
+func noted(columns []entity.Column) bool {
+	for _, column := range columns {
+		if column.Name() == rows.Field.Doc {
+			place, err := column.GetAsString(0)
+			return err == nil && place == version.Place
+		}
+	}
+	return false
 }
 
 func (h *hooked) DeleteByPks(ctx context.Context, collection, partition string, ids entity.Column) error {

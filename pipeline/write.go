@@ -1,12 +1,10 @@
 package pipeline
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/stop"
-	"github.com/penstock-go/penstock/vectorstore"
 )
 
 const (
@@ -16,7 +14,7 @@ const (
 	writeBytes = 16 << 20
 )
 
-// writer writes rows and reads them back.
+// writer writes rows.
 type writer struct {
 	*scope
 	vectors    *vectors
@@ -69,34 +67,5 @@ func (w *writer) writeApart(batch []writing) {
 		}
 		w.writeBatch(batch[:n:n])
 		batch = batch[n:]
-	}
-}
-
-// verify reads back the rows that were written: what is missing fails its
-// document.
-func (w *writer) verify(written []writing) {
-	written = slices.DeleteFunc(slices.Clone(written), func(w writing) bool { return w.doc.failure() != nil })
-	if len(written) == 0 {
-		return
-	}
-	defer w.timed("verify")()
-	for batch := range slices.Chunk(written, writeRows) {
-		ids := make([]string, len(batch))
-		for i, one := range batch {
-			ids[i] = one.row.ID
-		}
-		found, err := w.vectors.query(vectorstore.In(rows.Field.ID, ids), []string{rows.Field.ID})
-		there := make(map[hash]bool, len(found))
-		for _, row := range found {
-			there[hashed(row.ID)] = true
-		}
-		for _, one := range batch {
-			if err != nil {
-				one.doc.fail(err)
-			} else if !there[hashed(one.row.ID)] {
-				one.doc.fail(stop.Defer("verify", "incomplete", fmt.Errorf(
-					"the vector store accepted chunk %d but does not return it; run again", one.row.Ordinal)))
-			}
-		}
 	}
 }

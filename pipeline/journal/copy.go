@@ -46,6 +46,7 @@ var tables = []table{
 		"reason", "at", "location",
 	}},
 	{name: "destination", key: 1, columns: []string{"destination", "collection"}},
+	{name: "writer", key: 1, columns: []string{"destination", "id", "unfinished"}},
 	{name: "run", key: 1, columns: []string{"destination", "at", "summary"}},
 	{name: "answer", key: 1, columns: []string{"key", "text"}, most: paidKept},
 	{name: "vector", key: 2, columns: []string{"space", "key", "vector"}, blob: "vector"},

@@ -13,7 +13,9 @@
 //
 // The last row of a document carries the content's hash and the number of rows,
 // and is written after all the others. A document version is complete exactly
-// when that row is there.
+// when that row is there. The other rows carry, in the same field, the stamp of
+// the attempt that wrote them (see pipeline/version), which is no part of their
+// id.
 package rows
 
 import (
@@ -43,7 +45,7 @@ var Field = struct {
 	Source  string // the document's id
 	Ordinal string // position in the document, from 0
 	Chunks  string // number of rows of the document on its commit mark, else 0
-	SHA     string // content hash of the document on its commit mark, else ""
+	SHA     string // content hash of the document on its commit mark, else the stamp of who wrote it
 	Policy  string // how the document was parsed, chunked and embedded
 	TextSHA string // TextHash of the embedded text
 	Heading string // heading path, "A > B"
@@ -120,14 +122,19 @@ func PolicyHash(parts ...string) string {
 }
 
 // Seal sets Doc and TextSHA, clips Heading to its limit and makes the ID from
-// everything but the vector; embedded is the text that the vector stands for.
+// everything but the vector and the stamp; embedded is the text that the vector
+// stands for.
 // The row must not change afterwards.
 func (r *Row) Seal(embedded string) {
 	r.Doc = DocumentHash(r.Source)
 	r.TextSHA = TextHash(embedded)
 	r.Heading = plain.Front(r.Heading, headingBytes)
+	sha := ""
+	if r.IsMark() {
+		sha = r.SHA
+	}
 	r.ID = hexSum("penstock row 1", r.Source, r.Policy, strconv.Itoa(r.Ordinal),
-		embedded, r.Heading, r.Text, string(r.Meta), r.SHA, strconv.Itoa(r.Chunks))
+		embedded, r.Heading, r.Text, string(r.Meta), sha, strconv.Itoa(r.Chunks))
 }
 
 // Mark makes the row its document's commit mark. It comes before Seal.

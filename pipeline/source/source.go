@@ -88,7 +88,18 @@ type Item struct {
 	Open func(ctx context.Context) (Content, error)
 }
 
-// Content is an open document. It is safe for concurrent use.
+// Remote reports whether the document comes from a bucket or an address, so
+// that asking about it is a call.
+func (i Item) Remote() bool { return i.Upstream != "" || strings.Contains(i.Location, "://") }
+
+// Content is an open document. It is safe for concurrent use. Where the source
+// can tell, it also has the methods
+//
+//	Version() string                           // as Item.Version, of this content
+//	Current(ctx context.Context) (bool, error) // does the source still have it?
+//
+// Current may be called after Close. Its error is fs.ErrNotExist where the
+// document is gone; after any other error nothing is known.
 type Content interface {
 	io.ReaderAt
 	io.Closer
@@ -654,13 +665,24 @@ func fileItem(id, path, absolute string, size int64) Item {
 	return Item{ID: id, Location: absolute, Size: size, Open: open}
 }
 
-// file is an open regular file with the size it had when it was opened.
+// file is an open regular file as it was when it was opened.
 type file struct {
 	*os.File
-	size int64
+	location string
+	info     fs.FileInfo
 }
 
-func (f file) Size() int64 { return f.size }
+func (f file) Size() int64 { return f.info.Size() }
+
+// Current reports whether the file is still the one that was opened, and has
+// not been written since.
+func (f file) Current(context.Context) (bool, error) {
+	now, err := os.Stat(f.location)
+	if err != nil {
+		return false, err
+	}
+	return os.SameFile(f.info, now) && f.info.Size() == now.Size() && f.info.ModTime().Equal(now.ModTime()), nil
+}
 
 // OpenFile opens regular files only: a pipe would block its reader until there
 // is a writer, even after a signal.
@@ -677,7 +699,7 @@ func OpenFile(location string) (Content, error) {
 	if err := regular(location, info, err); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return file{File: f, size: info.Size()}, nil
+	return file{File: f, location: location, info: info}, nil
 }
 
 func regular(location string, info fs.FileInfo, err error) error {

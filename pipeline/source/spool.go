@@ -21,11 +21,22 @@ type spooled struct {
 	io.ReaderAt
 	size    int64
 	version string
+	current func(context.Context) (version string, err error)
 	file    *os.File // nil when it is in memory
 }
 
 func (s *spooled) Size() int64     { return s.size }
 func (s *spooled) Version() string { return s.version }
+
+// Current reports whether the source names the same version. What has no
+// version counts as the same.
+func (s *spooled) Current(ctx context.Context) (bool, error) {
+	if s.version == "" || s.current == nil {
+		return true, nil
+	}
+	now, err := s.current(ctx)
+	return now == s.version || now == "", err
+}
 
 func (s *spooled) Close() error {
 	if s.file == nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -173,7 +175,24 @@ func (o *objects) read(ctx context.Context, key string) (Content, error) {
 		return nil, err
 	}
 	content.version = versionOf(etag, content.size)
+	content.current = func(ctx context.Context) (string, error) { return o.version(ctx, reader, key) }
 	return content, nil
+}
+
+// version asks which content an object has now.
+func (o *objects) version(ctx context.Context, reader ObjectReader, key string) (version string, err error) {
+	err = o.store.call(ctx, "head_object", func(guard objectstore.Guard) error {
+		in := &s3.HeadObjectInput{Bucket: aws.String(o.bucket), Key: aws.String(key)}
+		answer, err := guard.HeadObject(ctx, reader, in)
+		if err == nil {
+			version = versionOf(aws.ToString(answer.ETag), aws.ToInt64(answer.ContentLength))
+		}
+		return err
+	})
+	if objectstore.StatusCode(err) == http.StatusNotFound {
+		return "", fs.ErrNotExist
+	}
+	return version, err
 }
 
 // versionOf returns a version made of ETag and size, or "" without an ETag.

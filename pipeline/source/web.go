@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -193,16 +194,22 @@ func (p *page) again(id, _ string) Item {
 	return Item{ID: id, Location: p.key(), Size: -1, Version: p.version, Open: p.open}
 }
 
-// version requests the headers only. If that fails, the version is unknown.
+// version is now, or unknown where that fails.
 func (p *page) version(ctx context.Context) string {
+	version, _ := p.now(ctx) // which is empty then
+	return version
+}
+
+// now requests the headers only.
+func (p *page) now(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.web.options.Timeout)
 	defer cancel()
 	answer, err := p.send(ctx, http.MethodHead)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	_ = answer.Body.Close() // it is empty
-	return versionOf(answer.Header.Get("ETag"), answer.ContentLength)
+	return versionOf(answer.Header.Get("ETag"), answer.ContentLength), nil
 }
 
 func (p *page) send(ctx context.Context, method string) (*http.Response, error) {
@@ -239,9 +246,16 @@ func refused(answer *http.Response) error {
 	switch code := answer.StatusCode; {
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout:
 		return &AwayError{Err: err}
+	case code == http.StatusNotFound, code == http.StatusGone:
+		return missing{err}
 	}
 	return err
 }
+
+// missing is the error of a document that is not there.
+type missing struct{ error }
+
+func (missing) Is(target error) bool { return target == fs.ErrNotExist }
 
 func (p *page) open(ctx context.Context) (Content, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -261,6 +275,7 @@ func (p *page) open(ctx context.Context) (Content, error) {
 		return nil, body.explain(err)
 	}
 	content.version = versionOf(answer.Header.Get("ETag"), content.size)
+	content.current = p.now
 	return content, nil
 }
 

@@ -1,0 +1,141 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/pipeline/version"
+)
+
+// manyValves is version v of a document that goes through in several parts. The
+// versions share chunks: those of one number in three differ.
+func manyValves(v int) string {
+	var text strings.Builder
+	for section := range 560 + 20*v {
+		said := v
+		if section%3 > 0 {
+			said = v / 2
+		}
+		fmt.Fprintf(&text, "# Valve %d\n\nValve %d was opened %d times.\n\n", section, section, said)
+	}
+	return text.String()
+}
+
+// visible are the rows that belong to complete versions, by document, as the
+// notes in the store tell them apart.
+func (w *world) visible() map[string][]string {
+	w.t.Helper()
+	attempts := w.notes().Attempts()
+	byDoc := map[string][]rows.Row{}
+	for _, row := range w.rows() {
+		byDoc[row.Doc] = append(byDoc[row.Doc], row)
+	}
+	ids := map[string][]string{}
+	for doc, list := range byDoc {
+		for i, standing := range version.Judge(attempts[doc], list) {
+			if standing == version.Complete {
+				ids[list[i].Source] = append(ids[list[i].Source], list[i].ID)
+			}
+		}
+	}
+	for _, list := range ids {
+		slices.Sort(list)
+	}
+	return ids
+}
+
+// hits are the rows that a search finds, by id.
+func (w *world) hits(question string) (ids []string) {
+	w.t.Helper()
+	found, err := w.pipeline().Search(w.t.Context(), question, pipeline.SearchOptions{Limit: 100})
+	require.NoError(w.t, err)
+	for _, hit := range found {
+		ids = append(ids, hit.ID)
+	}
+	return ids
+}
+
+// Kills in the middle of a document of several parts, whatever its next version
+// is and whether the journal survives: a search finds rows of the version that
+// was complete last, and the next run comes to the end.
+func TestOnlyCompleteVersionsAreFound(t *testing.T) {
+	const versions = 4
+	expected := map[int][]string{}
+	for v := range versions {
+		w := newStillWorld(t)
+		w.write("report.md", manyValves(v))
+		_, err := w.run()
+		require.NoError(t, err)
+		expected[v] = w.requireComplete(1)
+		assert.Empty(t, w.notes(), "nothing is left of the note")
+	}
+
+	w := newStillWorld(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	current := []int{}
+	for range kills() {
+		next := random.IntN(versions)
+		w.write("report.md", manyValves(next))
+		_, err := w.run(w.diesAt(random.IntN(9)))
+		if random.IntN(4) == 0 {
+			w.loseJournal()
+		}
+		visible := w.visible()["docs/report.md"]
+		if err == nil && visible != nil {
+			current = []int{next}
+		} else if !slices.Contains(current, next) {
+			current = append(current, next)
+		}
+		held := slices.IndexFunc(current, func(v int) bool { return slices.Equal(expected[v], visible) })
+		require.True(t, held >= 0 || len(visible) == 0,
+			"%d rows are visible, of no version in %v", len(visible), current)
+		if held >= 0 {
+			current = []int{current[held]}
+		}
+		require.Subset(t, visible, w.hits("Was valve 12 opened 3 times?"))
+		v, faults := w.verified(false)
+		require.Zero(t, v.Missing+v.Stale+v.Orphaned, "%v", faults)
+		require.Equal(t, len(visible), v.Rows)
+	}
+	w.write("report.md", manyValves(1))
+	_, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, expected[1], w.requireComplete(1))
+	assert.Empty(t, w.notes())
+}
+
+// kills is how many runs are ended in the middle: a few by default, and as many
+// as make one sure with PENSTOCK_LONG=1.
+func kills() int {
+	if os.Getenv("PENSTOCK_LONG") == "1" {
+		return 200
+	}
+	return 15
+}
+
+// diesAt is dies, with the notes counted as well.
+func (w *world) diesAt(writes int) func(*pipeline.Config) {
+	var left atomic.Int64
+	left.Store(int64(writes))
+	return w.hooked(func(_ context.Context, c call) error {
+		if c.method != "Query" && c.method != "HasCollection" && c.method != "LoadCollection" && left.Add(-1) < 0 {
+			return errors.New("crashed")
+		}
+		return nil
+	}, nil)
+}
