@@ -497,3 +497,33 @@ func removeFrom(t *testing.T, store *bucket.Store, key string) error {
 	_, err := store.DeleteObject(t.Context(), in)
 	return err
 }
+
+// A file that is larger than what is held in memory is hashed again after it
+// was put: what changed meanwhile is not kept.
+func TestVerifyRestoresLargeOriginals(t *testing.T) {
+	w := newStillWorld(t)
+	w.config.Chunks.Tokens = 8192
+	large := strings.Repeat("Valve seven was opened by operator nine. ", 110_000)
+	w.write("large.txt", large)
+	_, err := w.run()
+	require.NoError(t, err)
+	key := w.original("docs/large.txt")
+	w.removeObject(key)
+	objects := w.counted(func(op, _ string) error {
+		if op == "put" {
+			w.write("large.txt", strings.Replace(large, "seven", "eight", 1))
+		}
+		return nil
+	})
+	_, faults := w.verify(repairs, objects.of)
+	assert.Equal(t, []string{
+		"original lost docs/large.txt: its source has changed, and the next run takes the new content",
+	}, faults)
+	assert.Empty(t, w.originals())
+	w.write("large.txt", large)
+	_, faults = w.verify(repairs)
+	assert.Equal(t, []string{"original lost docs/large.txt repaired"}, faults)
+	assert.Equal(t, []string{key}, w.originals())
+	_, faults = w.verify(looksDeep)
+	assert.Empty(t, faults)
+}

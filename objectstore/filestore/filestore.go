@@ -45,6 +45,7 @@ import (
 	"path"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -68,6 +69,7 @@ type Store struct {
 	root  *os.Root
 	seed  maphash.Seed
 	locks [64]sync.Mutex // one of them orders the writes to a key
+	last  atomic.Pointer[folder]
 }
 
 // Open opens the store in dir, which is created if missing. It removes

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"sort"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -26,7 +28,9 @@ func apiError(err error) (code, message string) {
 
 // ListObjectsV2 lists keys in byte order. The cost of a page does not depend on
 // the size of the bucket: it reads the folders on its path and the trailers of
-// its objects. EncodingType is ignored: keys are returned as they are.
+// its objects. A large folder is read once for all pages of a listing, if it
+// does not change meanwhile. EncodingType is ignored: keys are returned as they
+// are.
 func (s *Store) ListObjectsV2(
 	ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options),
 ) (*s3.ListObjectsV2Output, error) {
@@ -88,11 +92,12 @@ func newPage(ctx context.Context, op string, in *s3.ListObjectsV2Input) (*page, 
 // walk visits the folder dir, whose keys all begin with parent, in key order.
 // It reports whether the listing continues.
 func (p *page) walk(s *Store, dir, parent string) (bool, error) {
-	nodes, err := s.nodes(dir, parent)
+	names, err := s.names(dir, parent)
 	if err != nil {
 		return false, err
 	}
-	for _, n := range nodes {
+	for _, name := range names[p.begin(names, parent):] {
+		n, _ := decode(parent, name, isFolder(name))
 		if p.done(n) {
 			continue
 		}
@@ -108,6 +113,66 @@ func (p *page) walk(s *Store, dir, parent string) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// begin is the place of the first name in a folder that may belong to this
+// page.
+func (p *page) begin(names []string, parent string) int {
+	prefix := func(i int) string {
+		n, _ := decode(parent, names[i], isFolder(names[i]))
+		return n.prefix
+	}
+	i := sort.Search(len(names), func(i int) bool { return prefix(i) >= p.after })
+	if i > 0 && strings.HasPrefix(p.after, prefix(i-1)) {
+		i-- // the folder that the page before ended in
+	}
+	return i
+}
+
+// isFolder reports which kind a name is that this package has written.
+func isFolder(name string) bool { return !strings.HasSuffix(name, objectMark) }
+
+const (
+	// rememberedNames bounds the names of the folder that is remembered: 20 MB
+	// of hashes. Folders that fit a page are not worth it.
+	rememberedNames = 1 << 18
+	// settled is how old the last change of a folder must be: a change that
+	// comes after it was read then shows in its time, on any file system.
+	settled = 3 * time.Second
+)
+
+// folder is a large folder as it was read: without it, each page of a listing
+// would read all of it again.
+type folder struct {
+	dir      string
+	modified time.Time
+	names    []string // in key order
+}
+
+// names are those of a folder in key order.
+func (s *Store) names(dir, parent string) ([]string, error) {
+	info, err := s.root.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if known := s.last.Load(); known != nil && known.dir == dir && known.modified.Equal(info.ModTime()) {
+		return known.names, nil
+	}
+	nodes, err := s.nodes(dir, parent)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.name
+	}
+	if n := len(names); n > maxPage && n <= rememberedNames && time.Since(info.ModTime()) > settled {
+		s.last.Store(&folder{dir: dir, modified: info.ModTime(), names: names})
+	}
+	return names, nil
 }
 
 // nodes reads a folder in key order. Siblings sort by what their keys begin

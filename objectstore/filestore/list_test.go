@@ -1,0 +1,65 @@
+package filestore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A large folder is read once for a listing, and again when it has changed.
+func TestLargeFolderIsRemembered(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
+	require.NoError(t, err)
+	key := func(i int) string { return fmt.Sprintf("k/%04d/a", i) }
+	var want []string
+	put(t, s, "bucket", key(0), "")
+	object, err := os.ReadFile(filepath.Join(dir, "bucket", "k", "0000", "a@"))
+	require.NoError(t, err)
+	for i := range 1100 { // 1,100 puts would take seconds
+		name := filepath.Join(dir, "bucket", filepath.FromSlash(key(2*i))+"@")
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		require.NoError(t, os.WriteFile(name, object, 0o644))
+		want = append(want, key(2*i))
+	}
+	assert.Equal(t, want, listAll(t, s, "bucket", 100))
+	assert.Nil(t, s.last.Load(), "it has just changed")
+
+	aged := func() {
+		at := time.Now().Add(-time.Hour)
+		require.NoError(t, os.Chtimes(filepath.Join(dir, "bucket", "k"), at, at))
+	}
+	aged()
+	in := &s3.ListObjectsV2Input{Bucket: aws.String("bucket"), MaxKeys: aws.Int32(500)}
+	page, err := s.ListObjectsV2(t.Context(), in)
+	require.NoError(t, err)
+	require.NotNil(t, s.last.Load())
+	assert.Equal(t, want, listAll(t, s, "bucket", 100))
+	assert.Equal(t, want, listAll(t, s, "bucket", 7))
+
+	put(t, s, "bucket", key(2001), "")
+	_, err = s.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: in.Bucket, Key: aws.String(key(2000))})
+	require.NoError(t, err)
+	in.ContinuationToken, in.MaxKeys = page.NextContinuationToken, nil
+	page, err = s.ListObjectsV2(t.Context(), in)
+	require.NoError(t, err)
+	require.Len(t, page.Contents, 600)
+	assert.Equal(t, key(2001), aws.ToString(page.Contents[500].Key), "a later page has what came meanwhile")
+
+	aged()
+	other, err := s.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{
+		Bucket: in.Bucket, Prefix: aws.String("k/20"), StartAfter: aws.String(key(2001)),
+	})
+	require.NoError(t, err)
+	assert.Equal(t, key(2002), aws.ToString(other.Contents[0].Key))
+}
