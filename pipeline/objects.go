@@ -211,20 +211,23 @@ func (o *objects) deleteFolder(folder string) (found bool, err error) {
 }
 
 // adopt copies an original of a document from the old shelf to that of this
-// destination.
-func (o *objects) adopt(id, sha string) error {
+// destination, and reports whether it was still there.
+func (o *objects) adopt(id, sha string) (found bool, err error) {
 	if err := o.putName(id); err != nil {
-		return err
+		return false, err
 	}
 	from := url.URL{Path: o.Bucket + "/" + oldShelf(o.Prefix).original(id, sha)}
-	err := o.call("copy_object", func(guard objectstore.Guard) error {
+	err = o.call("copy_object", func(guard objectstore.Guard) error {
 		_, err := guard.CopyObject(o.ctx, o.Objects, &s3.CopyObjectInput{
 			Bucket: aws.String(o.Bucket), Key: aws.String(o.shelf.original(id, sha)),
 			CopySource: aws.String(from.EscapedPath()),
 		})
 		return err
 	})
-	return o.end.Blame("original", err)
+	if objectstore.StatusCode(err) == http.StatusNotFound {
+		return false, nil
+	}
+	return err == nil, o.end.Blame("original", err)
 }
 
 // hashOf reads an object and gives the SHA-256 of its content in hex; empty for

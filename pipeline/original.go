@@ -143,8 +143,9 @@ func (c *restorer) restore(e *examined) (err error) {
 			return err
 		}
 	}
-	if err = c.objects.adopt(e.doc.ID, e.doc.SHA); err == nil {
-		e.repaired = true
+	e.repaired, err = c.objects.adopt(e.doc.ID, e.doc.SHA)
+	if err == nil && !e.repaired {
+		e.detail = join(e.detail, "it was removed meanwhile")
 	}
 	return err
 }

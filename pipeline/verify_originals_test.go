@@ -527,3 +527,25 @@ func TestVerifyRestoresLargeOriginals(t *testing.T) {
 	_, faults = w.verify(looksDeep)
 	assert.Empty(t, faults)
 }
+
+// An original that is removed while it is copied is not repaired, and the rest
+// is.
+func TestVerifyCopiesWhatIsStillThere(t *testing.T) {
+	w := newStillWorld(t)
+	w.corpus(5)
+	_, err := w.run()
+	require.NoError(t, err)
+	w.age()
+	gone := w.original("docs/note003.txt")
+	var once sync.Once
+	objects := w.counted(func(op, _ string) error {
+		if op == "copy" {
+			once.Do(func() { w.removeObject(gone) })
+		}
+		return nil
+	})
+	v, faults := w.verify(repairs, objects.of, func(c *pipeline.Config) { c.Concurrency = 1 })
+	assert.Equal(t, 5, v.OriginalsElsewhere)
+	assert.Equal(t, 4, v.OriginalsCopied)
+	assert.Contains(t, faults, "original elsewhere docs/note003.txt: it was removed meanwhile")
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -120,4 +121,36 @@ func TestOriginalsWithoutAJournalInARealBucket(t *testing.T) {
 	o = c.run(t, "verify", "--deep")
 	require.Zero(t, o.code, o.stdout+o.stderr)
 	assert.Equal(t, keys, keysOfBucket(t, client, name, "originals/"))
+}
+
+// What an earlier version kept belongs to nobody: it is copied by a repair,
+// left by a deletion, and the output says what to do about it.
+func TestOriginalsOfAnEarlierVersion(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "Valve seven is open.")
+	c.write(t, "docs/b.md", "Valve eight is shut.")
+	require.Zero(t, c.ingest(t, "docs").code)
+	originals := c.path(".penstock", "objects", "penstock", "originals")
+	folders, err := filepath.Glob(filepath.Join(originals, "*", "*"))
+	require.NoError(t, err)
+	require.Len(t, folders, 2)
+	for _, folder := range folders {
+		require.NoError(t, os.Rename(folder, filepath.Join(originals, filepath.Base(folder))))
+	}
+	require.NoError(t, os.Remove(filepath.Dir(folders[0])))
+
+	o := c.run(t, "verify")
+	assert.Zero(t, o.code)
+	assert.Contains(t, o.stdout, "original elsewhere  docs/a.md\n")
+	assert.Contains(t, o.stdout, "'ingest verify --repair' copies them")
+	o = c.run(t, "delete", "docs/a.md")
+	assert.Zero(t, o.code)
+	assert.Contains(t, o.stdout, "\n1 originals left: ")
+	o = c.run(t, "verify", "--repair")
+	assert.Zero(t, o.code)
+	assert.Contains(t, o.stdout, "original elsewhere  docs/b.md (repaired)\n")
+	assert.Contains(t, o.stdout, "\n1 originals copied ")
+	o = c.run(t, "verify", "--deep")
+	assert.Zero(t, o.code, o.stdout)
+	assert.NotContains(t, o.stdout, "docs/")
 }

@@ -158,7 +158,10 @@ func (a *app) printVerification(v pipeline.Verification) {
 		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Repaired)
 	fmt.Fprintf(a.stdout, "%d originals in %s: %d lost, %d damaged, %d orphaned, %d elsewhere\n",
 		v.Originals, v.Folder, v.OriginalsLost, v.OriginalsDamaged, v.OriginalsOrphaned, v.OriginalsElsewhere)
-	if v.OriginalsElsewhere > v.OriginalsCopied {
+	switch {
+	case v.OriginalsCopied > 0:
+		fmt.Fprintf(a.stdout, "%d originals copied from keys of an earlier version\n", v.OriginalsCopied)
+	case v.OriginalsElsewhere > 0:
 		fmt.Fprintln(a.stdout, "originals elsewhere have keys of an earlier version; 'ingest verify --repair' copies them")
 	}
 	if v.Missing > 0 && v.Repaired > 0 {
