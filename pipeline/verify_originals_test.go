@@ -425,6 +425,23 @@ func TestVerifyWithAStoreThatFails(t *testing.T) {
 	}
 }
 
+// interrupting is an object store whose reads interrupt the work.
+type interrupting struct {
+	pipeline.ObjectStore
+
+	interrupt func()
+	gets      atomic.Int64
+}
+
+func (o *interrupting) GetObject(
+	ctx context.Context, _ *s3.GetObjectInput, _ ...func(*s3.Options),
+) (*s3.GetObjectOutput, error) {
+	o.gets.Add(1)
+	o.interrupt()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 // A verification that is interrupted ends, and says so.
 func TestVerifyOfOriginalsIsInterrupted(t *testing.T) {
 	w := newStillWorld(t)
@@ -432,16 +449,12 @@ func TestVerifyOfOriginalsIsInterrupted(t *testing.T) {
 	_, err := w.run()
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	var once sync.Once
-	objects := w.counted(func(op, _ string) error {
-		if op == "get" {
-			once.Do(cancel)
-		}
-		return nil
-	})
-	p := w.pipeline(objects.of, func(c *pipeline.Config) { c.Grace = -1 })
-	_, err = p.Verify(ctx, looksDeep, func(pipeline.Fault) {})
+	objects := &interrupting{ObjectStore: w.objects, interrupt: cancel}
+	p := w.pipeline(func(c *pipeline.Config) { c.Objects, c.Grace = objects, -1 })
+	v, err := p.Verify(ctx, looksDeep, func(pipeline.Fault) {})
 	assert.Equal(t, pipeline.StopInterrupted, stopOf(t, err).Kind)
+	assert.LessOrEqual(t, objects.gets.Load(), int64(5), "those in flight")
+	assert.Zero(t, v.OriginalsDamaged)
 }
 
 // The documents of a bucket are read again from there.
