@@ -44,6 +44,7 @@ var arrows = []rule{
 	{"resilience/inflight", []string{"resilience"}, "it bounds the calls through a breaker"},
 
 	{"internal/cafile", nil, "one reading of the operator's certificate authorities"},
+	{"internal/shred", nil, "one way to leave nothing of deleted rows in a file"},
 	{"internal/plain", nil, "one way to make text safe to show and to store"},
 
 	{"metrics", []string{"resilience"}, "it reads breakers and is told about calls, it drives nothing"},
@@ -75,7 +76,7 @@ var arrows = []rule{
 	{"objectstore/filestore", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{
 		"vectorstore/sqlitestore",
-		[]string{"vectorstore/internal", "internal/netfs"},
+		[]string{"vectorstore/internal", "internal/netfs", "internal/shred"},
 		"a backend knows the SDK's types and no breaker: guarding it is the door's work",
 	},
 	{"vectorstore/internal", nil, "reads the SDK's options for the door and the backend alike"},
@@ -94,7 +95,11 @@ var arrows = []rule{
 	{"pipeline/block", nil, "blocks are where parsers and chunks meet"},
 	{"pipeline/parse", []string{"pipeline/block"}, "what a document says does not depend on any upstream"},
 	{"pipeline/chunk", []string{"pipeline/block"}, "chunks are cut from blocks alone, whatever made them"},
-	{"pipeline/journal", nil, "the journal is a cache of what was done and does nothing itself"},
+	{
+		"pipeline/journal",
+		[]string{"internal/shred"},
+		"the journal is a cache of what was done and does nothing itself",
+	},
 	{
 		"pipeline/lease",
 		[]string{"pipeline/service", "pipeline/stop", "objectstore", "resilience"},

@@ -25,7 +25,7 @@ var surface = map[string]int{
 	"pipeline/chunk":              11,
 	"pipeline/embed":              8,
 	"pipeline/enrich":             15,
-	"pipeline/journal":            13,
+	"pipeline/journal":            15,
 	"pipeline/lease":              10,
 	"pipeline/modelserver":        13,
 	"pipeline/parse":              9,
@@ -42,7 +42,7 @@ var surface = map[string]int{
 	"testutil":                    20,
 	"testutil/hostile":            7,
 	"testutil/llmtest":            28,
-	"vectorstore":                 50,
+	"vectorstore":                 52,
 	"vectorstore/sqlitestore":     3,
 	"vectorstore/vectorstoretest": 1,
 }

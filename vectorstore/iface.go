@@ -65,6 +65,12 @@ type TextSearcher interface {
 	) ([]client.SearchResult, error)
 }
 
+// Purger removes what deleted rows have left in a store that only hides them at
+// first. The SDK has no such method; Milvus compacts by itself.
+type Purger interface {
+	Purge(ctx context.Context, collName string) error
+}
+
 // Server is what Milvus offers beyond a Store: rows a batch at a time, searches
 // of several fields ranked as one, partitions, other names for collections, and
 // what the server says of itself.

@@ -192,3 +192,17 @@ func (g Guard) Flush(ctx context.Context, c Writer, collName string, async bool,
 		return c.Flush(ctx, collName, async, opts...)
 	}))
 }
+
+// Purge removes what deleted rows have left in a store that only hides them at
+// first.
+func Purge(ctx context.Context, c Purger, collName string) error {
+	return Guard{}.Purge(ctx, c, collName)
+}
+
+// Purge is the package's Purge through the guard's breaker.
+func (g Guard) Purge(ctx context.Context, c Purger, collName string) error {
+	t := target{name: "Purge", label: "purge", collection: collName, client: c}
+	return do(ctx, g, t, patiently(false, func(ctx context.Context) error {
+		return c.Purge(ctx, collName)
+	}))
+}

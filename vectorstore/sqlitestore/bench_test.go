@@ -62,6 +62,51 @@ func BenchmarkInsert(b *testing.B) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
 }
 
+// BenchmarkReplace is a corpus that changes: it writes 1,000 rows a call and
+// deletes 1,000 of those that are there, and reports rows a second.
+func BenchmarkReplace(b *testing.B) {
+	st, r := ready(b, benchDim), rand.New(rand.NewPCG(1, 2))
+	n := 0
+	write := func() []entity.Column {
+		cols := benchRows(r, n, benchBatch)
+		n += benchBatch
+		return cols
+	}
+	var old []entity.Column
+	for range 20 {
+		cols := write()
+		_, err := st.Insert(b.Context(), coll, "", cols...)
+		require.NoError(b, err)
+		old = append(old, cols[1])
+	}
+	for b.Loop() {
+		b.StopTimer()
+		cols := write()
+		b.StartTimer()
+		_, err := st.Upsert(b.Context(), coll, "", cols...)
+		require.NoError(b, err)
+		require.NoError(b, st.DeleteByPks(b.Context(), coll, "", old[0]))
+		old = append(old[1:], cols[1])
+	}
+	b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "rows/s")
+}
+
+// BenchmarkPurge removes what 1,000 deleted rows have left among 20,000.
+func BenchmarkPurge(b *testing.B) {
+	st, r := fill(b, filepath.Join(b.TempDir(), "rows.db"), 20_000)
+	n := 20_000
+	for b.Loop() {
+		b.StopTimer()
+		cols := benchRows(r, n, benchBatch)
+		n += benchBatch
+		_, err := st.Insert(b.Context(), coll, "", cols...)
+		require.NoError(b, err)
+		require.NoError(b, st.DeleteByPks(b.Context(), coll, "", cols[1]))
+		b.StartTimer()
+		require.NoError(b, st.Purge(b.Context(), coll))
+	}
+}
+
 // BenchmarkSearch asks a store of 100,000 rows of 256 dimensions (20,000 with
 // -short), which it makes first.
 func BenchmarkSearch(b *testing.B) {

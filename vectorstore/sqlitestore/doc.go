@@ -46,6 +46,12 @@
 // the last calls, but never part of one; [Store.Flush] moves written data into
 // the main file.
 //
+// # Deletion
+//
+// A deleted row is not found any more, but its bytes stay in free parts of the
+// file, in the full-text index and in the log. [Store.Purge] removes them, also
+// those of rows that earlier versions deleted.
+//
 // # Errors
 //
 // Errors are [*Error] and carry a gRPC status code, as the SDK's do:
