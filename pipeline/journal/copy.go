@@ -48,6 +48,7 @@ var tables = []table{
 	{name: "destination", key: 1, columns: []string{"destination", "collection"}},
 	{name: "writer", key: 1, columns: []string{"destination", "id", "unfinished"}},
 	{name: "run", key: 1, columns: []string{"destination", "at", "summary"}},
+	{name: "past", key: 2, columns: []string{"owner", "key"}},
 	{name: "answer", key: 1, columns: []string{"key", "text"}, most: paidKept},
 	{name: "vector", key: 2, columns: []string{"space", "key", "vector"}, blob: "vector"},
 }

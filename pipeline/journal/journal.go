@@ -70,6 +70,9 @@ CREATE TABLE IF NOT EXISTS vector (
 	PRIMARY KEY (space, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answer (
 	key TEXT NOT NULL PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS past (
+	owner TEXT NOT NULL, key TEXT NOT NULL,
+	PRIMARY KEY (owner, key)) WITHOUT ROWID;
 `
 
 // migrations take a journal of the version before to each next one. A fresh
@@ -416,16 +419,6 @@ func (j *Journal) Fail(ctx context.Context, destination string, problems ...Prob
 	return writeEach(ctx, j, slices.Values(problems), func(do statement, p Problem) error {
 		return do("INSERT OR REPLACE INTO problem VALUES (?,?,?,?,?,?,?,?,?,?)", destination, p.ID, p.SHA, p.Policy,
 			p.Status, p.Stage, p.Kind, p.Reason, p.At.UnixMilli(), p.Location)
-	})
-}
-
-// Forget drops all that is known about documents, in one transaction.
-func (j *Journal) Forget(ctx context.Context, destination string, ids ...string) error {
-	return writeEach(ctx, j, slices.Values(ids), func(do statement, id string) error {
-		if err := do("DELETE FROM document WHERE destination=? AND id=?", destination, id); err != nil {
-			return err
-		}
-		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, id)
 	})
 }
 
