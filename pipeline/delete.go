@@ -4,20 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // deleteDocuments is how many documents are deleted with one read.
 const deleteDocuments = 100
 
-// Delete removes documents by id: their chunks, their originals and what the
-// journal says about them. An id that is unknown everywhere is reported as
-// NotFound.
+// Delete removes documents by id: their chunks of whatever version, their
+// originals, and what the journal says and keeps about them. An id that is
+// unknown everywhere is reported as NotFound. At the end the journal, and a
+// store that is a [vectorstore.Purger], remove what is left on the disk.
 //
 // The journal forgets a document first and the commit mark goes before the
 // other rows, so that a deletion that is killed leaves a document that counts
@@ -59,6 +65,7 @@ func (r *deleter) all(ids []string) {
 			r.settleDeleted(d)
 		}
 	}
+	r.purge(found != nil)
 }
 
 func (r *deleter) settleDeleted(d *document) {
@@ -81,7 +88,11 @@ func (r *deleter) batch(documents []*document, stored bool) {
 		return
 	}
 	if stored {
-		if err := r.deleteRows(documents); err != nil {
+		err := r.deleteRows(documents)
+		if err == nil {
+			err = r.forgetPast(documents)
+		}
+		if err != nil {
 			failAll(documents, err)
 			return
 		}
@@ -107,9 +118,7 @@ func (r *deleter) deleteOriginals(d *document) error {
 
 // forget drops documents from the journal and notes which of them were there.
 func (r *deleter) forget(documents []*document) error {
-	ids := make([]string, len(documents))
-	for i, d := range documents {
-		ids[i] = d.id
+	for _, d := range documents {
 		_, done, err := r.Journal.Document(r.ctx, r.Destination, d.id)
 		if err != nil {
 			return r.end.Fault(err)
@@ -120,29 +129,107 @@ func (r *deleter) forget(documents []*document) error {
 		}
 		d.found = done || failed
 	}
+	return r.forgetPast(documents)
+}
+
+// forgetPast drops from the journal all about documents. It comes again after
+// the deletion of rows, which notes what they were made with.
+func (r *deleter) forgetPast(documents []*document) error {
+	ids := make([]string, len(documents))
+	for i, d := range documents {
+		ids[i] = d.id
+	}
 	if err := r.Journal.Forget(r.lasting(), r.Destination, ids...); err != nil {
 		return r.end.Fault(err)
 	}
 	return nil
 }
 
+// deleteRows removes all rows of documents, of whatever version.
 func (r *deleter) deleteRows(documents []*document) error {
-	var marks, others []staleRow
-	fields := []string{rows.Field.ID, rows.Field.Doc, rows.Field.Chunks}
-	err := r.vectors.rowsOf(documents, fields, func(d *document, row rows.Row) {
-		d.found = true
-		if row.IsMark() {
-			marks = append(marks, staleRow{doc: d, id: row.ID})
-		} else {
-			others = append(others, staleRow{doc: d, id: row.ID})
-		}
-	})
-	if err != nil {
+	if err := r.deletePages(documents, " and "+rows.Field.Chunks+" != 0"); err != nil {
 		return err
 	}
-	r.vectors.removeStale(marks)
-	r.vectors.removeStale(slices.DeleteFunc(others, func(s staleRow) bool { return s.doc.failure() != nil }))
-	return nil
+	return r.deletePages(documents, "")
+}
+
+// deletePages removes the rows of documents that a filter matches, one page
+// after the other until nothing is left: a document may have more rows than fit
+// into one answer.
+func (r *deleter) deletePages(documents []*document, filter string) error {
+	fields := []string{rows.Field.ID, rows.Field.Doc}
+	deleted := map[string]bool{} // by the page before
+	for {
+		byHash := map[string]*document{}
+		for _, d := range documents {
+			if d.failure() == nil {
+				byHash[rows.DocumentHash(d.id)] = d
+			}
+		}
+		if len(byHash) == 0 {
+			return nil
+		}
+		hashes := slices.Sorted(maps.Keys(byHash))
+		expr := vectorstore.In(rows.Field.Doc, hashes) + filter
+		page, err := r.vectors.query(expr, fields, client.WithLimit(deleteKeys))
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if deleted, err = r.deletePage(page, byHash, deleted); err != nil {
+			return err
+		}
+	}
+}
+
+// deletePage removes rows and returns their IDs. A row that was deleted before
+// defers its document.
+func (r *deleter) deletePage(
+	page []rows.Row, byHash map[string]*document, before map[string]bool,
+) (deleted map[string]bool, err error) {
+	deleted = map[string]bool{}
+	stale := make([]staleRow, 0, len(page))
+	for _, row := range page {
+		d := byHash[row.Doc]
+		if d == nil || before[row.ID] {
+			err := fmt.Errorf("row %s is there after its deletion", row.ID)
+			return nil, stop.Defer("delete", "upstream failed", err)
+		}
+		d.found, deleted[row.ID] = true, true
+		stale = append(stale, staleRow{doc: d, id: row.ID})
+	}
+	r.vectors.removeStale(stale)
+	return deleted, nil
+}
+
+// purge removes from the disk what the deletion has left there. The stores hide
+// it already, so a purge that fails ends the run, and the next Delete does it.
+func (r *deleter) purge(stored bool) {
+	if r.end.Over() {
+		return
+	}
+	defer r.timed("delete")()
+	if stored {
+		if err := r.vectors.purge(); err != nil {
+			r.unpurged(err)
+			return
+		}
+	}
+	r.unpurged(r.Journal.Purge(r.lasting()))
+}
+
+func (r *deleter) unpurged(err error) {
+	if err == nil {
+		return
+	}
+	err = fmt.Errorf("deleted documents cannot be found any more, but some of their bytes are still on the disk: %w", err)
+	switch later := stop.Before(err); {
+	case later != nil:
+		r.end.With(later)
+	case errors.Is(err, journal.ErrBusy):
+		r.end.With(stop.Later("", time.Time{}, err))
+	default:
+		_ = r.end.Fault(err)
+	}
 }
 
 // PruneError says why nothing was pruned.
@@ -154,7 +241,8 @@ func (e *PruneError) Error() string { return "nothing was pruned: " + e.Err.Erro
 func (e *PruneError) Unwrap() error { return e.Err }
 
 // Prune deletes the documents that the journal knows from the places that the
-// census watched, and that are no longer there. It comes after a Run that went
+// census watched, and that are no longer there, dead letters and deferred
+// documents too. It comes after a Run that went
 // through. It refuses with a [*PruneError], and deletes nothing, when a place
 // could not be listed whole, when a place that had documents has none now (it
 // may not be mounted), and when more than limit documents are gone; a negative
@@ -183,18 +271,37 @@ func (p *Pipeline) Prune(ctx context.Context, census *source.Census, limit int) 
 	return p.Delete(ctx, gone...)
 }
 
-// gone lists the documents that are no longer there.
+// gone lists the documents that are no longer there, complete or not.
 func (p *Pipeline) gone(ctx context.Context, census *source.Census) (gone []string, err error) {
+	missing := func(id, location string) (bool, error) {
+		missing, empty := census.Gone(id, location)
+		if empty != "" {
+			return false, &PruneError{fmt.Errorf(
+				"%s has no documents any more; is it mounted? To delete documents by name, use 'ingest delete'", empty)}
+		}
+		return missing, nil
+	}
 	for d, err := range p.config.Journal.Documents(ctx, p.config.Destination, "") {
 		if err != nil {
 			return nil, err
 		}
-		missing, empty := census.Gone(d.ID, d.Location)
-		if empty != "" {
-			return nil, &PruneError{fmt.Errorf(
-				"%s has no documents any more; is it mounted? To delete documents by name, use 'ingest delete'", empty)}
+		if is, err := missing(d.ID, d.Location); err != nil {
+			return nil, err
+		} else if is {
+			gone = append(gone, d.ID)
 		}
-		if missing {
+	}
+	for d, err := range p.config.Journal.Problems(ctx, p.config.Destination, "") {
+		if err != nil {
+			return nil, err
+		}
+		_, complete, err := p.config.Journal.Document(ctx, p.config.Destination, d.ID)
+		if err != nil {
+			return nil, err
+		}
+		if is, err := missing(d.ID, d.Location); err != nil {
+			return nil, err
+		} else if is && !complete { // else it is in the list
 			gone = append(gone, d.ID)
 		}
 	}

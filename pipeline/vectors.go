@@ -23,6 +23,7 @@ type vectors struct {
 	*scope
 	service *service.Service
 	loaded  func() error // waits until rows can be read
+	past    past
 }
 
 func (v *vectors) call(operation string, fn func(vectorstore.Guard) error) error {
@@ -186,6 +187,9 @@ func (v *vectors) upsert(list []*rows.Row, dimensions int) error {
 // deleteRows deletes rows by primary key, in calls of bounded size.
 func (v *vectors) deleteRows(ids []string) error {
 	for batch := range slices.Chunk(ids, deleteKeys) {
+		if err := v.past.note(v.scope, v.query, batch); err != nil {
+			return err
+		}
 		err := v.call("delete_by_pks", func(guard vectorstore.Guard) error {
 			return guard.DeleteByPks(v.ctx, v.Vectors, v.Collection, "", entity.NewColumnVarChar(rows.Field.ID, batch))
 		})
@@ -222,4 +226,15 @@ func (v *vectors) removeStale(stale []staleRow) {
 			s.doc.removed++
 		}
 	}
+}
+
+// purge removes what deleted rows have left in a store that only hides them.
+func (v *vectors) purge() error {
+	store, ok := v.Vectors.(vectorstore.Purger)
+	if !ok {
+		return nil
+	}
+	return v.call("purge", func(guard vectorstore.Guard) error {
+		return guard.Purge(v.ctx, store, v.Collection)
+	})
 }
