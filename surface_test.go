@@ -34,7 +34,7 @@ var surface = map[string]int{
 	"pipeline/source":             16,
 	"pipeline/state":              10,
 	"pipeline/stop":               23,
-	"pipeline/version":            13,
+	"pipeline/version":            14,
 	"resilience":                  34,
 	"resilience/fallback":         9,
 	"resilience/inflight":         4,

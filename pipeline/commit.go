@@ -7,12 +7,12 @@ import (
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/stop"
-	"github.com/penstock-go/penstock/pipeline/version"
 )
 
 // committer takes groups of parts into the vector store.
 type committer struct {
 	*scope
+	existing  *existing
 	writer    *writer
 	embedding *embedding
 	enriching *enriching
@@ -21,135 +21,104 @@ type committer struct {
 	confirm   *confirmer
 	discard   *discarder
 	settler   *settler
-	fresh     func() bool // the collection holds nothing from before this run
 }
 
-// commit takes a group into the vector store. The order is what makes a kill at
-// any instant harmless: notes of what begins, new rows, then the commit marks,
-// then verification, then the stale rows and the notes, then the journal.
-func (c *committer) commit(group []*part) {
+// commit takes groups as they come. The documents of a group whose stale rows
+// were removed are looked at again with the next group, which saves a read, or
+// when none comes soon.
+func (c *committer) commit(groups <-chan []*part) {
+	var last []*part
+	for {
+		var soon <-chan time.Time
+		if len(last) > 0 {
+			soon = time.After(groupWait)
+		}
+		select {
+		case group, more := <-groups:
+			if !more {
+				c.settle(last)
+				return
+			}
+			last = c.group(group, last)
+		case <-soon:
+			c.settle(last)
+			last = nil
+		}
+	}
+}
+
+// group takes a group into the vector store, and returns the documents that are
+// to be looked at again. The order is what makes a kill at any instant
+// harmless: notes of what begins, new rows, then the commit marks, then
+// verification, then the stale rows and the notes, then the journal.
+func (c *committer) group(group, last []*part) (again []*part) {
 	c.Metrics.Queue("upsert", -len(group))
-	c.listExisting(group)
+	c.alone(last, c.existing.list(group, last))
 	c.enriching.enrich(group)
 	list := newRows(group)
-	c.notes.begin(group, list)
+	noted := c.notes.begin(group, list)
 	c.embedding.fill(list)
 	c.reopen(list)
+	noted()
 	c.writer.write(slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return w.row.IsMark() }))
 	for _, p := range group {
 		p.doc.written.Done()
 	}
-	ended := endings(group, list)
+	ended := endings(group)
 	c.writer.write(slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return !w.row.IsMark() }))
 	c.confirm.written(group, list)
 	c.embedding.forget(list)
 	for _, p := range group {
 		p.doc.verified.Done()
 	}
-	c.finish(group, ended)
+	return c.replace(group, ended)
 }
 
-// finish leaves one version of each document that has ended, and settles it.
-func (c *committer) finish(group []*part, ended []*document) {
-	if len(ended) == 0 {
-		return
-	}
+// replace removes what documents that have ended replace, and settles those
+// that need no further look.
+func (c *committer) replace(group []*part, ended []*document) (again []*part) {
 	for _, d := range ended {
 		d.verified.Wait() // for the parts that other groups verify
 	}
 	c.confirm.current(ended)
 	c.notes.complete(ended)
-	c.vectors.removeStale(staleRows(ended))
-	c.confirm.alone(group)
-	c.discard.failed(ended)
-	c.notes.close(ended)
-	c.record(ended)
+	stale, marks := staleRows(ended)
+	c.vectors.removeStale(stale)
+	c.notes.outdate(ended)
+	c.vectors.removeStale(slices.DeleteFunc(marks, func(m staleRow) bool { return m.doc.failure() != nil }))
+	again = c.confirm.again(group)
+	c.finish(slices.DeleteFunc(ended, func(d *document) bool {
+		return slices.ContainsFunc(again, func(p *part) bool { return p.doc == d })
+	}))
+	return again
 }
 
-// listExisting finds the rows that the store holds of the documents that begin
-// in this group, and waits for the groups that list the others.
-func (c *committer) listExisting(group []*part) {
-	var begin []*document
-	for _, p := range group {
-		if p.first {
-			begin = append(begin, p.doc)
-		}
-	}
-	if len(begin) > 0 {
-		failAll(begin, c.readExisting(begin))
-	}
-	for _, d := range begin {
-		close(d.listed)
-	}
-	for _, p := range group {
-		<-p.doc.listed
+// settle looks at documents again and settles them.
+func (c *committer) settle(parts []*part) {
+	if len(parts) > 0 {
+		c.alone(parts, c.existing.list(nil, parts))
 	}
 }
 
-var existingFields = []string{
-	rows.Field.ID, rows.Field.Doc, rows.Field.TextSHA, rows.Field.Ordinal, rows.Field.Chunks, rows.Field.SHA,
-	rows.Field.Policy,
+// alone settles documents by what was found of them when they were looked at
+// again.
+func (c *committer) alone(parts []*part, found map[*document][]rows.Row) {
+	c.confirm.alone(parts, found)
+	documents := make([]*document, len(parts))
+	for i, p := range parts {
+		documents[i] = p.doc
+	}
+	c.finish(documents)
 }
 
-func (c *committer) readExisting(documents []*document) error {
-	if err := c.notes.known(); err != nil || c.fresh() {
-		return err
+// finish ends documents: none of their versions is left half.
+func (c *committer) finish(documents []*document) {
+	if len(documents) == 0 {
+		return
 	}
-	held := map[*document][]rows.Row{}
-	err := c.vectors.rowsOf(documents, existingFields, func(d *document, row rows.Row) {
-		held[d] = append(held[d], row)
-	})
-	if err != nil {
-		return err
-	}
-	found := map[*document]*versions{}
-	for d, list := range held {
-		if complete := d.holds(list, c.notes.before(d)); !d.enriching {
-			found[d] = complete
-		}
-	}
-	return adopt(c.vectors, found)
-}
-
-// holds notes the rows that the store holds of a document, and returns the
-// versions that are complete.
-func (d *document) holds(list []rows.Row, attempts []version.Attempt) *versions {
-	complete := newVersions()
-	wanted := version.Attempt{Doc: rows.DocumentHash(d.id), SHA: d.sha, Policy: d.policy}
-	named := map[string]bool{}
-	for _, a := range attempts {
-		if named[a.Stamp] = true; a.Same(wanted) {
-			d.resumed = a.Stamp
-		}
-	}
-	standings := version.Judge(attempts, list)
-	for i, row := range list {
-		id := hashed(row.ID)
-		d.byText[hashed(row.TextSHA)] = id
-		if row.IsMark() {
-			d.marks = append(d.marks, row.ID)
-		} else {
-			d.stamps[row.SHA] = true
-		}
-		whole := standings[i] == version.Complete
-		switch {
-		case !row.IsMark() && d.resumed != "" && row.SHA == d.resumed:
-			d.existing[id] = former
-		case !whole:
-			d.existing[id] = abandoned
-			continue
-		case !row.IsMark() && named[row.SHA]:
-			d.existing[id] = noted
-		default:
-			d.existing[id] = former
-		}
-		if d.enriching {
-			keepStored(d, row)
-		} else if whole {
-			complete.add(d, row)
-		}
-	}
-	return complete
+	c.discard.failed(documents)
+	c.notes.close(documents)
+	c.record(documents)
 }
 
 // newRows are the rows of the group that the store does not hold.
@@ -188,41 +157,45 @@ func (c *committer) reopen(list []writing) {
 
 // endings are the documents whose last part is in this group. Each waits for
 // its other parts, which are in groups before this one.
-func endings(group []*part, list []writing) (ended []*document) {
-	writes := map[*pending]bool{}
-	for _, w := range list {
-		writes[w.row] = true
-	}
+func endings(group []*part) (ended []*document) {
 	for _, p := range group {
 		if !p.last {
 			continue
 		}
-		p.doc.written.Wait()
-		if n := len(p.rows); n > 0 && p.rows[n-1].IsMark() && !p.doc.adopted {
-			p.doc.mark, p.doc.markKept = p.rows[n-1].ID, !writes[p.rows[n-1]]
+		d := p.doc
+		d.written.Wait()
+		if n := len(p.rows); n > 0 && p.rows[n-1].IsMark() && !d.adopted {
+			d.mark = p.rows[n-1].ID
+			d.markHeld = slices.Contains(d.marks, d.mark)
 		}
-		ended = append(ended, p.doc)
+		ended = append(ended, d)
 	}
 	return ended
 }
 
 // staleRows are the rows of documents that the store holds and that are not in
-// this version.
-func staleRows(documents []*document) (stale []staleRow) {
+// this version. The commit marks go after the others: until then they tell
+// which version these are of.
+func staleRows(documents []*document) (stale, marks []staleRow) {
 	for _, d := range documents {
 		if d.failure() != nil {
 			continue
 		}
 		for id, was := range d.existing {
-			if was != kept {
-				stale = append(stale, staleRow{doc: d, id: id.String()})
+			one := staleRow{doc: d, id: id.String()}
+			switch {
+			case was == kept:
+			case slices.Contains(d.marks, one.id):
+				marks = append(marks, one)
+			default:
+				stale = append(stale, one)
 			}
 		}
 		for _, id := range d.foreign {
 			stale = append(stale, staleRow{doc: d, id: id})
 		}
 	}
-	return stale
+	return stale, marks
 }
 
 // record writes the complete documents of a group to the journal and settles

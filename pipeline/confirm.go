@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 
 	"github.com/penstock-go/penstock/pipeline/rows"
@@ -44,9 +43,7 @@ func (c *confirmer) written(group []*part, list []writing) {
 	c.rows(slices.DeleteFunc(slices.Clone(list), func(w writing) bool {
 		return !apart[w.doc] || w.doc.failure() != nil
 	}))
-	c.readBack(whole, func(d *document, others []string) {
-		d.foreign = slices.DeleteFunc(others, func(id string) bool { _, was := d.existing[hashed(id)]; return was })
-	})
+	c.readBack(whole)
 }
 
 // rows reads rows back by key.
@@ -76,9 +73,9 @@ func incomplete(row *rows.Row) error {
 		"the vector store accepted chunk %d but does not return it; run again", row.Ordinal))
 }
 
-// readBack reads documents by their hash, and tells of the rows that are not of
-// this version.
-func (c *confirmer) readBack(parts []*part, tell func(d *document, others []string)) {
+// readBack reads documents by their hash. Rows that are neither of this version
+// nor were there before are another run's.
+func (c *confirmer) readBack(parts []*part) {
 	if len(parts) == 0 {
 		return
 	}
@@ -102,8 +99,10 @@ func (c *confirmer) readBack(parts []*part, tell func(d *document, others []stri
 			}
 			delete(there, row.ID)
 		}
-		if len(there) > 0 {
-			tell(p.doc, slices.Collect(maps.Keys(there)))
+		for id := range there {
+			if _, was := p.doc.existing[hashed(id)]; !was {
+				p.doc.foreign = append(p.doc.foreign, id)
+			}
 		}
 	}
 }
@@ -133,10 +132,10 @@ func (d *document) giveUp(why error) {
 	d.fail(stop.Defer("verify", "overtaken", fmt.Errorf("%w; run again", why)))
 }
 
-// alone looks at documents again whose stale rows were removed: another run may
-// have kept some of these, or written others. Of large ones it counts the rows.
-func (c *confirmer) alone(group []*part) {
-	var again []*part
+// again gives the documents of a group that are to be looked at again, since
+// stale rows of theirs were removed: another run may have kept some of these,
+// or written others. The rows of large documents are counted at once.
+func (c *confirmer) again(group []*part) (list []*part) {
 	for _, p := range group {
 		switch d := p.doc; {
 		case !p.last || d.failure() != nil || d.adopted:
@@ -145,10 +144,29 @@ func (c *confirmer) alone(group []*part) {
 				d.fail(err)
 			}
 		case d.removed > 0:
-			again = append(again, p)
+			list = append(list, p)
 		}
 	}
-	c.readBack(again, func(d *document, _ []string) { d.fail(contended()) })
+	return list
+}
+
+// alone checks that documents have the rows of one version and no others.
+func (c *confirmer) alone(parts []*part, found map[*document][]rows.Row) {
+	for _, p := range parts {
+		there := map[string]bool{}
+		for _, row := range found[p.doc] {
+			there[row.ID] = true
+		}
+		own := 0
+		for _, row := range p.rows {
+			if there[row.ID] {
+				own++
+			}
+		}
+		if p.doc.failure() == nil && (own != len(p.rows) || own != len(there)) {
+			p.doc.fail(contended())
+		}
+	}
 }
 
 func contended() error {

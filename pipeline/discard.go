@@ -46,7 +46,7 @@ func (x *discarder) failed(documents []*document) {
 // attempt removes what this run wrote of a document. Its commit mark goes
 // first: from then on its rows are hidden.
 func (x *discarder) attempt(d *document) error {
-	if d.mark != "" && !d.markKept {
+	if d.mark != "" && !d.markHeld {
 		if err := x.vectors.deleteRows([]string{d.mark}); err != nil {
 			return err
 		}
@@ -81,24 +81,37 @@ var judgedFields = []string{
 // unshared removes the rows of an attempt that a version which was completed by
 // another run does not share.
 func (x *discarder) unshared(a version.Attempt, mark rows.Row) error {
-	other := version.Attempt{Doc: a.Doc, SHA: mark.SHA, Policy: mark.Policy, Before: a.Before}
-	return x.remains(a.Doc, []version.Attempt{a, other})
+	other := version.Attempt{Doc: a.Doc, SHA: mark.SHA, Policy: mark.Policy, At: a.At + 1, Before: a.Before}
+	_, err := x.remains(a.Doc, []version.Attempt{a, other})
+	return err
 }
 
-// remains removes all rows of a document that belong to no complete version,
-// by the attempts on it.
-func (x *discarder) remains(doc string, attempts []version.Attempt) error {
+// remnants are what is left of a document once the rows of no complete version
+// are gone.
+type remnants struct {
+	marks   []string          // stale commit marks, by id
+	current []version.Attempt // on the complete version
+}
+
+// remains removes all rows of a document that belong to no complete version, by
+// the attempts on it, but for commit marks.
+func (x *discarder) remains(doc string, attempts []version.Attempt) (left remnants, err error) {
 	list, err := x.vectors.query(rows.Field.Doc+" == "+vectorstore.Quote(doc), judgedFields)
 	if err != nil {
-		return err
+		return left, err
 	}
 	var ids []string
 	for i, standing := range version.Judge(attempts, list) {
-		if standing != version.Complete {
+		switch {
+		case standing == version.Complete:
+		case list[i].IsMark():
+			left.marks = append(left.marks, list[i].ID)
+		default:
 			ids = append(ids, list[i].ID)
 		}
 	}
-	return x.rows(ids)
+	left.current = version.Current(attempts, list)
+	return left, x.rows(ids)
 }
 
 // rows removes rows by key, and keeps the vectors that were paid for.

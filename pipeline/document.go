@@ -86,7 +86,7 @@ type attempting struct {
 	foreign []string        // rows that another run has written meanwhile, by id
 
 	mark      string // its own commit mark, by id; set with the last part
-	markKept  bool   // which the store held before
+	markHeld  bool   // which the store held before
 	givenUp   bool   // another run, or its source, has overtaken it
 	discarded bool   // nothing is left of it
 }
@@ -96,6 +96,7 @@ type attempting struct {
 type openNote struct {
 	id        string
 	documents []*document
+	ended     int // of the documents
 }
 
 // presence says what a row is to a document that held it before.
@@ -103,7 +104,6 @@ type presence uint8
 
 const (
 	former    presence = iota // of the complete version before
-	noted                     // likewise, but a note still names its stamp
 	abandoned                 // of a version that is not complete, or has been replaced
 	kept                      // of this version
 )
@@ -151,8 +151,8 @@ func (p *progress) failure() error {
 }
 
 // keep notes that a row is of this version, and so not stale, and reports
-// whether it need not be written. A row whose stamp has a note is written
-// again, with the stamp of this version.
+// whether it need not be written. A row of an abandoned version is written
+// again, with the stamp of this one.
 func (p *progress) keep(id hash) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,13 +24,16 @@ type notes struct {
 	err    error
 	writer string // names the journal
 	run    string
-	found  version.Notes                // set by once
-	byDoc  map[string][]version.Attempt // of found
+	byDoc  map[string][]version.Attempt // of the notes that were there
 
-	mu    sync.Mutex
-	noted bool            // the journal knows that there are notes
-	open  int             // notes of this run that are there
-	done  map[string]bool // documents, by hash, of which nothing is left but one version; false: deferred
+	sweeping sync.Mutex
+	found    version.Notes   // what is left of the notes that were there
+	done     map[string]bool // documents in them, by hash, that need them no longer; false: deferred
+
+	mu     sync.Mutex
+	noted  bool     // the journal knows that there are notes
+	open   int      // notes of this run that are there
+	closed []string // those of them that are to be removed
 }
 
 // known reads the notes that are there, once a run.
@@ -51,10 +55,10 @@ func (n *notes) known() error {
 // before gives the attempts on a document that an earlier run left.
 func (n *notes) before(d *document) []version.Attempt { return n.byDoc[rows.DocumentHash(d.id)] }
 
-// begin notes the attempts on documents before the first row of theirs is
-// written: one note for the documents that end in the group, and one for each
-// that does not. It waits for the groups that note the others.
-func (n *notes) begin(group []*part, list []writing) {
+// begin notes the attempts on documents: one note for the documents that end in
+// the group, and one for each that does not. No row of theirs may be written
+// before wait returns, which waits for the groups that note the others as well.
+func (n *notes) begin(group []*part, list []writing) (wait func()) {
 	writes := map[*document]int{}
 	for _, w := range list {
 		writes[w.doc]++
@@ -72,18 +76,22 @@ func (n *notes) begin(group []*part, list []writing) {
 			whole = append(whole, d)
 		}
 	}
-	n.write(append(open, split(whole)...))
-	for _, p := range group {
-		if p.first {
-			close(p.doc.begun)
+	go func() {
+		n.write(append(open, split(whole)...))
+		for _, p := range group {
+			if p.first {
+				close(p.doc.begun)
+			}
 		}
-	}
-	for _, p := range group {
-		<-p.doc.begun
-	}
-	for _, w := range list {
-		if !w.row.IsMark() {
-			w.row.SHA = w.doc.attempt.Stamp
+	}()
+	return func() {
+		for _, p := range group {
+			<-p.doc.begun
+		}
+		for _, w := range list {
+			if !w.row.IsMark() {
+				w.row.SHA = w.doc.attempt.Stamp
+			}
 		}
 	}
 }
@@ -185,7 +193,7 @@ func noteID() string {
 func (n *notes) complete(documents []*document) {
 	var list []*openNote
 	for _, d := range documents {
-		if d.failure() != nil || d.note == nil || !d.markKept {
+		if d.failure() != nil || d.note == nil || !d.markHeld {
 			continue
 		}
 		d.attempt.Kept = d.mark
@@ -201,47 +209,90 @@ func (n *notes) complete(documents []*document) {
 func (n *notes) close(ended []*document) {
 	var closed []string
 	var smaller []*openNote
-	for i, d := range ended {
-		n.settled(d)
+	for _, d := range ended {
+		if d.failure() != nil {
+			n.leave(d)
+		}
 		note := d.note
-		if note == nil || slices.ContainsFunc(ended[:i], func(o *document) bool { return o.note == note }) {
+		if note == nil {
+			continue
+		}
+		if note.ended++; note.ended < len(note.documents) {
 			continue
 		}
 		left := slices.DeleteFunc(slices.Clone(note.documents), func(d *document) bool { return !d.halfStored() })
-		switch {
-		case len(left) == 0:
+		switch len(left) {
+		case 0:
 			closed = append(closed, note.id)
-		case len(left) < len(note.documents):
-			note.documents = left
-			smaller = append(smaller, note)
+		case len(note.documents):
+		default:
+			smaller = append(smaller, &openNote{id: note.id, documents: left})
 		}
 	}
 	n.write(smaller)
-	if len(closed) == 0 || n.end.Over() {
-		return
-	}
-	if err := n.vectors.deleteRows(closed); err != nil {
-		n.Logger.Warn("notes of finished documents stay in the collection until the next run", "error", err)
-		return
-	}
-	n.mu.Lock()
-	n.open -= len(closed)
-	n.mu.Unlock()
-}
-
-// settled notes how a document has ended that an earlier run left unfinished.
-func (n *notes) settled(d *document) {
-	if len(n.before(d)) == 0 {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.done[rows.DocumentHash(d.id)] = !d.halfStored()
+	n.remove(closed, notesKept)
 }
 
 // halfStored reports whether the store may hold rows of a version of the
 // document that is not complete.
 func (d *document) halfStored() bool { return d.failure() != nil && !d.discarded }
+
+// leave leaves a document that is deferred to the next run.
+func (n *notes) leave(d *document) {
+	doc := rows.DocumentHash(d.id)
+	if len(n.byDoc[doc]) == 0 || !d.halfStored() {
+		return
+	}
+	n.sweeping.Lock()
+	defer n.sweeping.Unlock()
+	n.done[doc] = false
+}
+
+// outdate takes documents that are complete out of the notes of earlier runs.
+// It comes when only rows of the complete version are left, and before the
+// commit marks of earlier ones go: without these, the notes would call
+// unfinished what the complete version shares with those. It fails the
+// documents for which it cannot be done.
+func (n *notes) outdate(documents []*document) {
+	var noted []*document
+	n.sweeping.Lock()
+	defer n.sweeping.Unlock()
+	for _, d := range documents {
+		if doc := rows.DocumentHash(d.id); d.failure() == nil && len(n.byDoc[doc]) > 0 {
+			n.done[doc] = true
+			noted = append(noted, d)
+		}
+	}
+	if len(noted) > 0 {
+		failAll(noted, n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] }))
+	}
+}
+
+// notesKept is how many notes of complete documents may stay for a while:
+// removing them one by one would cost a call for each group. They say nothing
+// that the commit marks do not.
+const notesKept = 8
+
+// remove removes notes once there are more than so many.
+func (n *notes) remove(closed []string, most int) {
+	n.mu.Lock()
+	n.closed = append(n.closed, closed...)
+	var now []string
+	if len(n.closed) > most && !n.end.Over() {
+		now, n.closed = n.closed, nil
+	}
+	n.mu.Unlock()
+	if len(now) == 0 {
+		return
+	}
+	if err := n.vectors.deleteRows(now); err != nil {
+		n.Logger.Warn("notes of finished documents stay in the collection until the next run", "error", err)
+		return
+	}
+	n.mu.Lock()
+	n.open -= len(now)
+	n.mu.Unlock()
+}
 
 // noteAge is the age from which a note of another journal's run counts as
 // abandoned. It is far beyond the time that a document takes.
@@ -258,56 +309,92 @@ func (n *notes) abandoned(note version.Note) bool {
 // removed now is left to the next run, and what another journal's run may still
 // be writing to that.
 func (n *notes) sweep(discard *discarder) {
+	n.remove(nil, 0)
 	if err := n.known(); err != nil {
 		return // which has ended the run, or keeps the next from sweeping as well
 	}
-	defer n.forget()
-	for i, note := range n.found {
-		if n.end.Over() {
-			return
+	n.sweeping.Lock()
+	defer n.sweeping.Unlock()
+	if err := n.sweepAll(discard); err != nil {
+		if !n.end.Over() {
+			n.Logger.Warn("rows of unfinished versions stay in the collection, hidden, until the next run", "error", err)
 		}
-		var left []version.Attempt
+		return
+	}
+	n.forget()
+}
+
+// sweepAll goes by the rule of outdate: rows, notes that are no longer true,
+// commit marks, and last the notes that tell these apart.
+func (n *notes) sweepAll(discard *discarder) error {
+	current := map[string]bool{} // attempts, by stamp and time
+	var marks []string
+	for _, doc := range n.abandonedDocuments() {
+		left, err := discard.remains(doc, n.byDoc[doc])
+		if err != nil {
+			return err
+		}
+		n.done[doc] = true
+		marks = append(marks, left.marks...)
+		for _, a := range left.current {
+			current[attemptKey(a)] = true
+		}
+	}
+	err := n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] && !current[attemptKey(a)] })
+	if err == nil {
+		err = n.vectors.deleteRows(marks)
+	}
+	if err == nil {
+		err = n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] })
+	}
+	return err
+}
+
+func attemptKey(a version.Attempt) string { return a.Stamp + strconv.FormatInt(a.At, 10) }
+
+// abandonedDocuments are those in notes of runs that are over, by hash, that
+// did not come up in this run.
+func (n *notes) abandonedDocuments() (hashes []string) {
+	for _, note := range n.found {
+		if !n.abandoned(note) {
+			continue
+		}
 		for _, a := range note.Attempts {
-			if !n.done[a.Doc] && !(n.abandoned(note) && n.swept(a, discard)) {
-				left = append(left, a)
+			if _, known := n.done[a.Doc]; !known && !slices.Contains(hashes, a.Doc) {
+				hashes = append(hashes, a.Doc)
 			}
 		}
-		n.found[i].Attempts = left
-		n.shrink(n.found[i], len(note.Attempts))
 	}
+	return hashes
 }
 
-// swept reports whether nothing is left of an attempt but rows of a complete
-// version.
-func (n *notes) swept(a version.Attempt, discard *discarder) bool {
-	if done, known := n.done[a.Doc]; known {
-		return done
-	}
-	err := discard.remains(a.Doc, n.byDoc[a.Doc])
-	if err != nil && !n.end.Over() {
-		n.Logger.Warn("rows of an unfinished version stay in the collection, hidden, until the next run", "error", err)
-	}
-	n.done[a.Doc] = err == nil
-	return err == nil
-}
-
-// shrink writes an earlier run's note again with what is left of it.
-func (n *notes) shrink(note version.Note, before int) {
-	var err error
-	switch len(note.Attempts) {
-	case before:
-		return
-	case 0:
-		err = n.vectors.deleteRows([]string{note.ID})
-	default:
-		var row *rows.Row
-		if row, err = note.Row(n.dimensions()); err == nil {
-			err = n.vectors.upsert([]*rows.Row{row}, n.dimensions())
+// shrinkAll takes attempts out of the notes of earlier runs.
+func (n *notes) shrinkAll(gone func(version.Attempt) bool) error {
+	var empty []string
+	var smaller []*rows.Row
+	for i := range n.found {
+		left := slices.DeleteFunc(slices.Clone(n.found[i].Attempts), gone)
+		switch len(left) {
+		case len(n.found[i].Attempts):
+			continue
+		case 0:
+			empty = append(empty, n.found[i].ID)
+		default:
+			note := n.found[i]
+			note.Attempts = left
+			row, err := note.Row(n.dimensions())
+			if err != nil {
+				return n.end.Fault(err)
+			}
+			smaller = append(smaller, row)
 		}
+		n.found[i].Attempts = left
 	}
-	if err != nil {
-		n.Logger.Warn("a note of unfinished documents stays in the collection until the next run", "error", err)
+	err := n.vectors.deleteRows(empty)
+	if err == nil && len(smaller) > 0 {
+		err = n.vectors.upsert(smaller, n.dimensions())
 	}
+	return err
 }
 
 // forget has the journal no longer expect notes, where none of its runs' is
@@ -316,7 +403,7 @@ func (n *notes) forget() {
 	left := slices.ContainsFunc(n.found, func(note version.Note) bool {
 		return n.abandoned(note) && len(note.Attempts) > 0
 	})
-	if left || n.open > 0 || !n.noted || n.end.Over() {
+	if left || n.open > 0 || !n.noted {
 		return
 	}
 	if err := n.Journal.SetUnfinished(n.lasting(), n.Destination, false); err != nil {

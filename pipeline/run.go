@@ -107,7 +107,8 @@ func (r *run) stages(chunker *chunk.Chunker) {
 		}
 	}
 	r.commit = &committer{
-		scope: s, vectors: r.vectors, settler: r.settler, fresh: fresh,
+		scope: s, vectors: r.vectors, settler: r.settler,
+		existing:  &existing{scope: s, vectors: r.vectors, notes: r.notes, fresh: fresh},
 		writer:    &writer{scope: s, vectors: r.vectors, dimensions: dimensions},
 		notes:     r.notes,
 		confirm:   &confirmer{scope: s, vectors: r.vectors},
@@ -138,11 +139,7 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	go func() { readers.Wait(); close(r.parts) }()
 	go func() { assemble(r.parts, groups); close(groups) }()
 	for range committers {
-		commits.Go(func() {
-			for group := range groups {
-				r.commit.commit(group)
-			}
-		})
+		commits.Go(func() { r.commit.commit(groups) })
 	}
 	commits.Wait()
 	r.sweep()

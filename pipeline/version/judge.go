@@ -1,6 +1,7 @@
 package version
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -38,34 +39,59 @@ func Judge(attempts []Attempt, list []rows.Row) []Standing {
 
 // judge is the trial of one document's rows.
 type judge struct {
-	current []current
+	done    []*complete     // by time
+	current []*complete     // those that no other has replaced
 	open    map[string]bool // stamps of attempts without a commit mark
+	named   map[string]bool // stamps of all attempts
+	free    map[place]int   // rows whose stamp is not named
+	stray   map[place]int   // rows with an open stamp
 }
 
-// current is a version that replaces all others.
-type current struct {
+// place is where a version may have a row.
+type place struct {
+	policy  string
+	ordinal int
+}
+
+// complete is an attempt whose commit mark is there.
+type complete struct {
 	Attempt
-	mark *rows.Row
-	own  map[int]int // rows with its stamp, by ordinal
-	old  map[int]int // rows of no attempt, by ordinal
+	mark   *rows.Row
+	before *complete   // the version that it replaces, if that was noted as well
+	own    map[int]int // rows with its stamp, by ordinal
 }
 
 func newJudge(attempts []Attempt, list []rows.Row) *judge {
-	j := &judge{open: map[string]bool{}}
+	j := &judge{
+		open: map[string]bool{}, named: map[string]bool{}, free: map[place]int{}, stray: map[place]int{},
+	}
 	for _, a := range attempts {
+		j.named[a.Stamp] = true
 		if mark := a.mark(list); mark != nil {
-			j.current = append(j.current, current{Attempt: a, mark: mark, own: map[int]int{}, old: map[int]int{}})
+			j.done = append(j.done, &complete{Attempt: a, mark: mark, own: map[int]int{}})
 		} else {
 			j.open[a.Stamp] = true
 		}
 	}
-	for _, c := range j.current {
+	slices.SortStableFunc(j.done, func(a, b *complete) int { return cmp.Compare(a.At, b.At) })
+	for _, c := range j.done {
 		delete(j.open, c.Stamp)
+		for _, row := range list {
+			if !row.IsMark() && row.Policy == c.Policy && row.SHA == c.Stamp {
+				c.own[row.Ordinal]++
+			}
+		}
 	}
-	j.current = slices.DeleteFunc(j.current, j.replaced())
-	for _, c := range j.current {
-		c.count(list, j.open)
+	for _, row := range list {
+		switch at := (place{row.Policy, row.Ordinal}); {
+		case row.IsMark():
+		case j.open[row.SHA]:
+			j.stray[at]++
+		case !j.named[row.SHA]:
+			j.free[at]++
+		}
 	}
+	j.order()
 	return j
 }
 
@@ -82,52 +108,46 @@ func (a Attempt) mark(list []rows.Row) *rows.Row {
 	return nil
 }
 
-// replaced reports of a version whether another began later, when it was
-// complete.
-func (j *judge) replaced() func(current) bool {
-	all := slices.Clone(j.current)
-	return func(c current) bool {
-		return slices.ContainsFunc(all, func(later current) bool {
-			return later.At > c.At && later.mark.ID != c.mark.ID && slices.Contains(later.Before, c.mark.ID)
-		})
+// order finds what each version replaces, and those that none has replaced. A
+// version replaces those that were complete when it began.
+func (j *judge) order() {
+	replaced := map[string]bool{} // by commit mark
+	for i, c := range j.done {
+		for _, earlier := range j.done[:i] {
+			if earlier.mark.ID != c.mark.ID && earlier.At < c.At && slices.Contains(c.Before, earlier.mark.ID) {
+				c.before = earlier
+				replaced[earlier.mark.ID] = true
+			}
+		}
+		delete(replaced, c.mark.ID) // it may have been complete before, and be so again
 	}
-}
-
-// count counts the rows that may be the version's, by ordinal.
-func (c current) count(list []rows.Row, open map[string]bool) {
-	for _, row := range list {
-		switch {
-		case row.IsMark() || row.Policy != c.Policy:
-		case row.SHA == c.Stamp:
-			c.own[row.Ordinal]++
-		case !open[row.SHA]:
-			c.old[row.Ordinal]++
+	for _, c := range j.done {
+		if !replaced[c.mark.ID] {
+			j.current = append(j.current, c)
 		}
 	}
 }
 
 func (j *judge) row(row *rows.Row) Standing {
-	if len(j.current) > 0 {
-		for _, c := range j.current {
-			if c.has(row, j.open[row.SHA]) {
-				return Complete
-			}
-		}
-		if row.IsMark() || !j.open[row.SHA] {
-			return Stale
+	for _, c := range j.current {
+		if j.has(c, row) {
+			return Complete
 		}
 	}
-	if !row.IsMark() && j.open[row.SHA] {
+	switch {
+	case !row.IsMark() && j.open[row.SHA]:
 		return Unfinished
+	case len(j.current) > 0:
+		return Stale
 	}
 	return Complete
 }
 
-// has reports whether a row is of the version. Where the version has no row
-// with its stamp at an ordinal, it shares the one that is there with the
-// version before; with an open attempt only where nothing else is there, since
-// another run may have shared it before it knew.
-func (c current) has(row *rows.Row, open bool) bool {
+// has reports whether a row is of a version. Where the version has no row with
+// its stamp at an ordinal, it shares that of the version before; and where that
+// has left none either, the row of an open attempt, which another run may have
+// shared before it knew.
+func (j *judge) has(c *complete, row *rows.Row) bool {
 	switch {
 	case row.IsMark():
 		return row.ID == c.mark.ID
@@ -137,8 +157,20 @@ func (c current) has(row *rows.Row, open bool) bool {
 		return true
 	case c.own[row.Ordinal] > 0:
 		return false
+	case c.before != nil:
+		return j.has(c.before, row)
 	}
-	return !open || c.old[row.Ordinal] == 0
+	at := place{row.Policy, row.Ordinal}
+	return !j.named[row.SHA] || j.open[row.SHA] && j.free[at] == 0 && j.stray[at] == 1
+}
+
+// Current gives the attempts whose version is complete and has not been
+// replaced. list holds the document's commit marks.
+func Current(attempts []Attempt, list []rows.Row) (current []Attempt) {
+	for _, c := range newJudge(attempts, list).current {
+		current = append(current, c.Attempt)
+	}
+	return current
 }
 
 // Open gives the stamps of the attempts without a commit mark. list holds the

@@ -17,9 +17,10 @@
 //     those with its stamp and, where it has none for an ordinal, the row that
 //     it shares with the version before. All others are stale.
 //
-// For that, an attempt shares no row whose stamp a note still names: it writes
-// such a row again, with its own stamp. Rows written before there were stamps
-// have none, and are told apart all the same.
+// An attempt never shares a row with one that was abandoned: it writes such a
+// row again, with its own stamp. Of what it replaces, the commit marks go last.
+// Rows written before there were stamps have none, and are told apart all the
+// same.
 package version
 
 import (
