@@ -153,13 +153,18 @@ func (r *deleter) deleteRows(documents []*document) error {
 	return r.deletePages(documents, "")
 }
 
+// deletedPage is how many rows are read at once to be deleted. A read takes
+// Milvus most of a second after a deletion, and 16,384 rows at most.
+const deletedPage = 16_000
+
 // deletePages removes the rows of documents that a filter matches, one page
 // after the other until nothing is left: a document may have more rows than fit
-// into one answer.
+// into one answer. Milvus shows rows that were deleted once more while it moves
+// them to another segment; they are deleted again.
 func (r *deleter) deletePages(documents []*document, filter string) error {
 	fields := []string{rows.Field.ID, rows.Field.Doc}
-	deleted := map[string]bool{} // by the page before
-	for {
+	seen := map[hash]bool{}
+	for vain := 0; vain < vainPages; vain++ {
 		byHash := map[string]*document{}
 		for _, d := range documents {
 			if d.failure() == nil {
@@ -171,34 +176,45 @@ func (r *deleter) deletePages(documents []*document, filter string) error {
 		}
 		hashes := slices.Sorted(maps.Keys(byHash))
 		expr := vectorstore.In(rows.Field.Doc, hashes) + filter
-		page, err := r.vectors.query(expr, fields, client.WithLimit(deleteKeys))
+		page, err := r.vectors.query(expr, fields, client.WithLimit(deletedPage))
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		if deleted, err = r.deletePage(page, byHash, deleted); err != nil {
-			return err
+		if r.deletePage(page, byHash, seen) > 0 {
+			vain = -1
 		}
 	}
+	return stop.Defer("delete", "upstream failed", errors.New("rows are there again and again after their deletion"))
 }
 
-// deletePage removes rows and returns their IDs. A row that was deleted before
-// defers its document.
-func (r *deleter) deletePage(
-	page []rows.Row, byHash map[string]*document, before map[string]bool,
-) (deleted map[string]bool, err error) {
-	deleted = map[string]bool{}
+// vainPages is how often rows may be there again after their deletion.
+const vainPages = 3
+
+// deletePage removes rows and returns how many had not been seen before.
+func (r *deleter) deletePage(page []rows.Row, byHash map[string]*document, seen map[hash]bool) (fresh int) {
 	stale := make([]staleRow, 0, len(page))
+	again := map[*document]int{}
 	for _, row := range page {
 		d := byHash[row.Doc]
-		if d == nil || before[row.ID] {
-			err := fmt.Errorf("row %s is there after its deletion", row.ID)
-			return nil, stop.Defer("delete", "upstream failed", err)
+		if d == nil {
+			continue
 		}
-		d.found, deleted[row.ID] = true, true
+		if id := hashed(row.ID); seen[id] {
+			again[d]++
+		} else {
+			seen[id] = true
+			fresh++
+		}
+		d.found = true
 		stale = append(stale, staleRow{doc: d, id: row.ID})
 	}
 	r.vectors.removeStale(stale)
-	return deleted, nil
+	for d, n := range again {
+		if d.failure() == nil {
+			d.removed -= n // they were counted before
+		}
+	}
+	return fresh
 }
 
 // purge removes from the disk what the deletion has left there. The stores hide

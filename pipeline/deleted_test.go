@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io/fs"
@@ -11,12 +12,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/testutil/llmtest"
+	"github.com/penstock-go/penstock/vectorstore"
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
 
@@ -136,4 +139,42 @@ func TestTheNextDeletePurges(t *testing.T) {
 	assert.Equal(t, 1, summary.NotFound)
 	assert.Empty(t, secrets.left(w))
 	w.requireComplete(50)
+}
+
+// keeping is a vector store that keeps some of the rows that it says to delete.
+type keeping struct {
+	vectorstore.Store
+
+	times int // -1 for always
+}
+
+func (k *keeping) DeleteByPks(ctx context.Context, collection, partition string, ids entity.Column) error {
+	if k.times == 0 {
+		return k.Store.DeleteByPks(ctx, collection, partition, ids)
+	}
+	k.times--
+	return nil
+}
+
+// Rows that are there once more are deleted once more. Those that stay defer
+// their document.
+func TestDeleteOfRowsThatStay(t *testing.T) {
+	w := newStillWorld(t)
+	w.corpus(3)
+	_, err := w.run()
+	require.NoError(t, err)
+	for _, row := range []struct{ times, deleted, removed int }{{-1, 0, 0}, {2, 1, 1}} {
+		stays := &keeping{Store: w.store, times: row.times}
+		p := w.pipeline(func(c *pipeline.Config) { c.Vectors = stays })
+		summary, err := p.Delete(t.Context(), "docs/note001.txt")
+		assert.Equal(t, row.deleted, summary.Deleted)
+		assert.Equal(t, 1-row.deleted, summary.Deferred)
+		if row.deleted == 0 {
+			assert.Equal(t, pipeline.StopDeferred, stopOf(t, err).Kind)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, row.removed, summary.Removed)
+	}
+	w.requireComplete(2)
 }

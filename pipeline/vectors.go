@@ -15,8 +15,12 @@ import (
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// deleteKeys bounds one deletion by primary key.
-const deleteKeys = 1000
+const (
+	// deleteKeys bounds one deletion by primary key.
+	deleteKeys = 1000
+	// staleKeys bounds one read of rows by primary key that are to be deleted.
+	staleKeys = 4000
+)
 
 // vectors is the collection that holds the rows, as one run calls it.
 type vectors struct {
@@ -186,10 +190,12 @@ func (v *vectors) upsert(list []*rows.Row, dimensions int) error {
 
 // deleteRows deletes rows by primary key, in calls of bounded size.
 func (v *vectors) deleteRows(ids []string) error {
-	for batch := range slices.Chunk(ids, deleteKeys) {
+	for batch := range slices.Chunk(ids, staleKeys) {
 		if err := v.past.note(v.scope, v.query, batch); err != nil {
 			return err
 		}
+	}
+	for batch := range slices.Chunk(ids, deleteKeys) {
 		err := v.call("delete_by_pks", func(guard vectorstore.Guard) error {
 			return guard.DeleteByPks(v.ctx, v.Vectors, v.Collection, "", entity.NewColumnVarChar(rows.Field.ID, batch))
 		})
@@ -212,7 +218,7 @@ func (v *vectors) removeStale(stale []staleRow) {
 	if len(stale) > 0 {
 		defer v.timed("delete")()
 	}
-	for batch := range slices.Chunk(stale, deleteKeys) {
+	for batch := range slices.Chunk(stale, staleKeys) {
 		ids := make([]string, len(batch))
 		for i, s := range batch {
 			ids[i] = s.id
