@@ -21,7 +21,7 @@ const firstTombstone = 65536 << 37
 
 // Purge removes what deleted rows have left in the file, so that none of their
 // bytes stays: words in the full-text index, copies in unused parts of pages,
-// and the log. It costs the more the larger the file is (about 15 ms per
+// and the log. It costs the more the larger the file is (about 10 ms per
 // megabyte), so call it once when a deletion is over. Rows that were deleted
 // before stay hidden, whether it succeeds or not. It is Unavailable if another
 // process reads the file for longer than five seconds; call it again then.

@@ -16,6 +16,7 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/penstock-go/penstock/vectorstore/sqlitestore"
 )
@@ -171,6 +172,29 @@ func (p *purgeable) requireSound() {
 		require.NoError(p.t, err)
 		require.Equal(p.t, hits, near[0].IDs.(*entity.ColumnVarChar).Data())
 	}
+}
+
+// A process that reads an earlier state needs what was deleted since: a purge
+// says that it cannot remove it, after the busy timeout of five seconds.
+func TestPurgeWhileAnotherProcessReads(t *testing.T) {
+	t.Parallel()
+	p := newPurgeable(t)
+	p.add(50)
+	reader, err := sql.Open("sqlite", "file:"+p.path())
+	require.NoError(t, err)
+	defer reader.Close()
+	reading, err := reader.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	var rows int
+	require.NoError(t, reading.QueryRow("SELECT count(*) FROM c1").Scan(&rows))
+	p.remove(20)
+	err = p.store.Purge(t.Context(), coll)
+	assertCode(t, codes.Unavailable, err)
+	require.ErrorContains(t, err, "run again")
+	require.NoError(t, reading.Rollback())
+	require.NoError(t, p.store.Purge(t.Context(), coll))
+	requireNoTrace(t, p.folder, p.gone)
+	p.requireSound()
 }
 
 // Rows move between pages when others are added and deleted; what was deleted
