@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/version"
 )
@@ -76,8 +78,9 @@ func (c *existing) judge(begin []*document, found map[*document][]rows.Row) erro
 func (d *document) holds(list []rows.Row, attempts []version.Attempt) *versions {
 	complete := newVersions()
 	wanted := version.Attempt{Doc: rows.DocumentHash(d.id), SHA: d.sha, Policy: d.policy}
+	open := version.Open(attempts, list) // the stamp of a complete version stays its own
 	for _, a := range attempts {
-		if a.Same(wanted) {
+		if a.Same(wanted) && slices.Contains(open, a.Stamp) {
 			d.resumed = a.Stamp
 		}
 	}

@@ -71,7 +71,8 @@ func (n *notes) begin(group []*part, list []writing) (wait func()) {
 		case !p.last:
 			d.attempt = n.attempt(d)
 			open = append(open, &openNote{documents: []*document{d}})
-		case writes[d] > 1 || writes[d] == 1 && len(d.existing) > 0: // a commit mark alone is never half
+		case writes[d] > 1 || writes[d] == 1 && len(d.existing) > 0, // a commit mark alone is never half
+			len(n.before(d)) > 0: // which are removed before the commit marks that they tell apart
 			d.attempt = n.attempt(d)
 			whole = append(whole, d)
 		}
@@ -116,10 +117,13 @@ func (n *notes) attempt(d *document) version.Attempt {
 		Doc: rows.DocumentHash(d.id), SHA: d.sha, Policy: d.policy, At: time.Now().UnixMilli(), Before: d.marks,
 	}
 	for _, before := range n.before(d) {
+		a.At = max(a.At, before.At+1) // whatever the clocks of two machines say
 		if before.Same(a) && d.resumed == before.Stamp {
 			a.Stamp = before.Stamp
-			return a
 		}
+	}
+	if a.Stamp != "" {
+		return a
 	}
 	a.Stamp = version.Stamp(a.Doc, a.SHA, a.Policy, func(stamp string) bool { return d.stamps[stamp] })
 	return a

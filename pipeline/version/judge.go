@@ -39,7 +39,7 @@ func Judge(attempts []Attempt, list []rows.Row) []Standing {
 
 // judge is the trial of one document's rows.
 type judge struct {
-	done    []*complete     // by time
+	done    []*complete     // by the time of their last attempts
 	current []*complete     // those that no other has replaced
 	open    map[string]bool // stamps of attempts without a commit mark
 	named   map[string]bool // stamps of all attempts
@@ -53,12 +53,14 @@ type place struct {
 	ordinal int
 }
 
-// complete is an attempt whose commit mark is there.
+// complete is a version whose commit mark is there.
 type complete struct {
-	Attempt
-	mark   *rows.Row
-	before *complete   // the version that it replaces, if that was noted as well
-	own    map[int]int // rows with its stamp, by ordinal
+	Attempt  // the last on it, which knows best what it replaces
+	attempts []Attempt
+	stamps   map[string]bool
+	mark     *rows.Row
+	before   *complete   // the version that it replaces, if that was noted as well
+	own      map[int]int // rows with its stamps, by ordinal
 }
 
 func newJudge(attempts []Attempt, list []rows.Row) *judge {
@@ -68,16 +70,16 @@ func newJudge(attempts []Attempt, list []rows.Row) *judge {
 	for _, a := range attempts {
 		j.named[a.Stamp] = true
 		if mark := a.mark(list); mark != nil {
-			j.done = append(j.done, &complete{Attempt: a, mark: mark, own: map[int]int{}})
+			j.complete(a, mark)
 		} else {
 			j.open[a.Stamp] = true
 		}
 	}
 	slices.SortStableFunc(j.done, func(a, b *complete) int { return cmp.Compare(a.At, b.At) })
 	for _, c := range j.done {
-		delete(j.open, c.Stamp)
+		maps.DeleteFunc(j.open, func(stamp string, _ bool) bool { return c.stamps[stamp] })
 		for _, row := range list {
-			if !row.IsMark() && row.Policy == c.Policy && row.SHA == c.Stamp {
+			if !row.IsMark() && row.Policy == c.Policy && c.stamps[row.SHA] {
 				c.own[row.Ordinal]++
 			}
 		}
@@ -93,6 +95,20 @@ func newJudge(attempts []Attempt, list []rows.Row) *judge {
 	}
 	j.order()
 	return j
+}
+
+// complete adds an attempt to the version whose commit mark it has.
+func (j *judge) complete(a Attempt, mark *rows.Row) {
+	i := slices.IndexFunc(j.done, func(c *complete) bool { return c.mark.ID == mark.ID })
+	if i < 0 {
+		i = len(j.done)
+		j.done = append(j.done, &complete{Attempt: a, mark: mark, stamps: map[string]bool{}, own: map[int]int{}})
+	}
+	c := j.done[i]
+	c.attempts, c.stamps[a.Stamp] = append(c.attempts, a), true
+	if a.At > c.At {
+		c.Attempt = a
+	}
 }
 
 // mark is the attempt's commit mark among the rows; nil while it is not there.
@@ -111,18 +127,17 @@ func (a Attempt) mark(list []rows.Row) *rows.Row {
 // order finds what each version replaces, and those that none has replaced. A
 // version replaces those that were complete when it began.
 func (j *judge) order() {
-	replaced := map[string]bool{} // by commit mark
+	replaced := map[*complete]bool{}
 	for i, c := range j.done {
 		for _, earlier := range j.done[:i] {
-			if earlier.mark.ID != c.mark.ID && earlier.At < c.At && slices.Contains(c.Before, earlier.mark.ID) {
+			if earlier.At < c.At && slices.Contains(c.Before, earlier.mark.ID) {
 				c.before = earlier
-				replaced[earlier.mark.ID] = true
+				replaced[earlier] = true
 			}
 		}
-		delete(replaced, c.mark.ID) // it may have been complete before, and be so again
 	}
 	for _, c := range j.done {
-		if !replaced[c.mark.ID] {
+		if !replaced[c] {
 			j.current = append(j.current, c)
 		}
 	}
@@ -153,7 +168,7 @@ func (j *judge) has(c *complete, row *rows.Row) bool {
 		return row.ID == c.mark.ID
 	case row.Policy != c.Policy || row.Ordinal >= c.mark.Chunks-1:
 		return false
-	case row.SHA == c.Stamp:
+	case c.stamps[row.SHA]:
 		return true
 	case c.own[row.Ordinal] > 0:
 		return false
@@ -168,7 +183,7 @@ func (j *judge) has(c *complete, row *rows.Row) bool {
 // replaced. list holds the document's commit marks.
 func Current(attempts []Attempt, list []rows.Row) (current []Attempt) {
 	for _, c := range newJudge(attempts, list).current {
-		current = append(current, c.Attempt)
+		current = append(current, c.attempts...)
 	}
 	return current
 }
