@@ -25,8 +25,9 @@ type check struct {
 	vectors *vectors
 	embed   *embed.Embedder
 
-	once sync.Once
-	err  error
+	once   sync.Once
+	err    error
+	passed func() // called once all are as they should be
 
 	dims  int  // of the model's vectors; set once upstreams has returned nil
 	empty bool // the collection was made by this run, not by another one
@@ -40,7 +41,11 @@ type check struct {
 }
 
 func (c *check) upstreams() error {
-	c.once.Do(func() { c.err = c.look() })
+	c.once.Do(func() {
+		if c.err = c.look(); c.err == nil {
+			c.passed()
+		}
+	})
 	return c.err
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline/journal"
-	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
@@ -23,37 +22,12 @@ type committer struct {
 	settler   *settler
 }
 
-// commit takes groups as they come. The documents of a group whose stale rows
-// were removed are looked at again with the next group, which saves a read, or
-// when none comes soon.
-func (c *committer) commit(groups <-chan []*part) {
-	var last []*part
-	for {
-		var soon <-chan time.Time
-		if len(last) > 0 {
-			soon = time.After(groupWait)
-		}
-		select {
-		case group, more := <-groups:
-			if !more {
-				c.settle(last)
-				return
-			}
-			last = c.group(group, last)
-		case <-soon:
-			c.settle(last)
-			last = nil
-		}
-	}
-}
-
-// group takes a group into the vector store, and returns the documents that are
-// to be looked at again. The order is what makes a kill at any instant
-// harmless: notes of what begins, new rows, then the commit marks, then
-// verification, then the stale rows and the notes, then the journal.
-func (c *committer) group(group, last []*part) (again []*part) {
+// commit takes a group into the vector store. The order is what makes a kill at
+// any instant harmless: notes of what begins, new rows, then the commit marks,
+// then verification, then the stale rows and the notes, then the journal.
+func (c *committer) commit(group []*part) {
 	c.Metrics.Queue("upsert", -len(group))
-	c.alone(last, c.existing.list(group, last))
+	c.existing.list(group)
 	c.enriching.enrich(group)
 	list := newRows(group)
 	noted := c.notes.begin(group, list)
@@ -62,53 +36,32 @@ func (c *committer) group(group, last []*part) (again []*part) {
 	noted()
 	c.writer.write(slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return w.row.IsMark() }))
 	for _, p := range group {
+		p.collect()
 		p.doc.written.Done()
 	}
 	ended := endings(group)
 	c.writer.write(slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return !w.row.IsMark() }))
-	c.confirm.written(group, list)
+	seen := c.confirm.written(group, list)
 	c.embedding.forget(list)
 	for _, p := range group {
 		p.doc.verified.Done()
 	}
-	return c.replace(group, ended)
-}
-
-// replace removes what documents that have ended replace, and settles those
-// that need no further look.
-func (c *committer) replace(group []*part, ended []*document) (again []*part) {
 	for _, d := range ended {
 		d.verified.Wait() // for the parts that other groups verify
 	}
+	c.replace(ended, seen)
+	c.finish(ended)
+}
+
+// replace removes what documents that have ended replace.
+func (c *committer) replace(ended []*document, seen look) {
 	c.confirm.current(ended)
 	c.notes.complete(ended)
 	stale, marks := staleRows(ended)
 	c.vectors.removeStale(stale)
 	c.notes.outdate(ended)
 	c.vectors.removeStale(slices.DeleteFunc(marks, func(m staleRow) bool { return m.doc.failure() != nil }))
-	again = c.confirm.again(group)
-	c.finish(slices.DeleteFunc(ended, func(d *document) bool {
-		return slices.ContainsFunc(again, func(p *part) bool { return p.doc == d })
-	}))
-	return again
-}
-
-// settle looks at documents again and settles them.
-func (c *committer) settle(parts []*part) {
-	if len(parts) > 0 {
-		c.alone(parts, c.existing.list(nil, parts))
-	}
-}
-
-// alone settles documents by what was found of them when they were looked at
-// again.
-func (c *committer) alone(parts []*part, found map[*document][]rows.Row) {
-	c.confirm.alone(parts, found)
-	documents := make([]*document, len(parts))
-	for i, p := range parts {
-		documents[i] = p.doc
-	}
-	c.finish(documents)
+	c.confirm.alone(ended, seen)
 }
 
 // finish ends documents: none of their versions is left half.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/stop"
@@ -23,27 +25,52 @@ type confirmer struct {
 // hash, all its rows at once.
 const wholeRows = 4096
 
-// whole reports whether a part is a document that is read back at once.
-func (p *part) whole() bool { return p.first && p.last && len(p.doc.existing) <= wholeRows }
+// collect keeps the ids of the rows of a part, unless the document is too large
+// to be read back at once.
+func (p *part) collect() {
+	d := p.doc
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.large = d.large || len(d.own)+len(p.rows) > wholeRows || len(d.existing) > wholeRows; d.large {
+		d.own = nil
+		return
+	}
+	for _, row := range p.rows {
+		d.own[row.ID] = true
+	}
+}
+
+// look is when what was written had been read back, and how long that took.
+type look struct {
+	at   time.Time
+	took time.Duration
+}
+
+// wallClock is the time without the monotonic one, which stands still while a
+// machine sleeps.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 // written reads back the rows of a group. What is missing fails its document.
-func (c *confirmer) written(group []*part, list []writing) {
+func (c *confirmer) written(group []*part, list []writing) look {
 	defer c.timed("verify")()
-	var whole []*part
+	began := wallClock()
+	var whole []*document
 	apart := map[*document]bool{}
 	for _, p := range group {
-		switch {
-		case p.doc.failure() != nil || p.doc.adopted:
-		case p.whole():
-			whole = append(whole, p)
+		switch d := p.doc; {
+		case d.failure() != nil || d.adopted:
+		case p.last && !d.large:
+			whole = append(whole, d)
 		default:
-			apart[p.doc] = true
+			apart[d] = true
 		}
 	}
-	c.rows(slices.DeleteFunc(slices.Clone(list), func(w writing) bool {
-		return !apart[w.doc] || w.doc.failure() != nil
-	}))
-	c.readBack(whole)
+	list = slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return !apart[w.doc] || w.doc.failure() != nil })
+	var both sync.WaitGroup // each waits for the store's time tick
+	both.Go(func() { c.rows(list) })
+	both.Go(func() { c.readBack(whole) })
+	both.Wait()
+	return look{at: wallClock(), took: wallClock().Sub(began)}
 }
 
 // rows reads rows back by key.
@@ -62,47 +89,37 @@ func (c *confirmer) rows(written []writing) {
 			if err != nil {
 				one.doc.fail(err)
 			} else if !there[hashed(one.row.ID)] {
-				one.doc.fail(incomplete(&one.row.Row))
+				one.doc.fail(incomplete(1))
 			}
 		}
 	}
 }
 
-func incomplete(row *rows.Row) error {
+func incomplete(chunks int) error {
 	return stop.Defer("verify", "incomplete", fmt.Errorf(
-		"the vector store accepted chunk %d but does not return it; run again", row.Ordinal))
+		"the vector store accepted %d of the chunks but does not return them; run again", chunks))
 }
 
 // readBack reads documents by their hash. Rows that are neither of this version
 // nor were there before are another run's.
-func (c *confirmer) readBack(parts []*part) {
-	if len(parts) == 0 {
+func (c *confirmer) readBack(documents []*document) {
+	if len(documents) == 0 {
 		return
 	}
-	found := map[*document]map[string]bool{}
-	documents := make([]*document, len(parts))
-	for i, p := range parts {
-		documents[i], found[p.doc] = p.doc, map[string]bool{}
-	}
+	own := map[*document]int{}
 	err := c.vectors.rowsOf(documents, []string{rows.Field.ID, rows.Field.Doc}, func(d *document, row rows.Row) {
-		found[d][row.ID] = true
-	})
-	if err != nil {
-		failAll(documents, err)
-		return
-	}
-	for _, p := range parts {
-		there := found[p.doc]
-		for _, row := range p.rows {
-			if !there[row.ID] {
-				p.doc.fail(incomplete(&row.Row))
-			}
-			delete(there, row.ID)
+		was, there := d.existing[hashed(row.ID)]
+		switch {
+		case d.own[row.ID]:
+			own[d]++
+		case !there, was != kept && d.removed > 0: // what was removed is not there
+			d.foreign = append(d.foreign, row.ID)
 		}
-		for id := range there {
-			if _, was := p.doc.existing[hashed(id)]; !was {
-				p.doc.foreign = append(p.doc.foreign, id)
-			}
+	})
+	failAll(documents, err)
+	for _, d := range documents {
+		if own[d] < len(d.own) {
+			d.fail(incomplete(len(d.own) - own[d]))
 		}
 	}
 }
@@ -132,39 +149,33 @@ func (d *document) giveUp(why error) {
 	d.fail(stop.Defer("verify", "overtaken", fmt.Errorf("%w; run again", why)))
 }
 
-// again gives the documents of a group that are to be looked at again, since
-// stale rows of theirs were removed: another run may have kept some of these,
-// or written others. The rows of large documents are counted at once.
-func (c *confirmer) again(group []*part) (list []*part) {
-	for _, p := range group {
-		switch d := p.doc; {
-		case !p.last || d.failure() != nil || d.adopted:
-		case !p.whole():
+// alone reads documents again whose stale rows were removed: another run may
+// have kept some of these, or written others. That run has removed rows and
+// read back what was left since the look that this one trusts, which takes as
+// long as that look did; a deletion that followed it at once needs no other.
+func (c *confirmer) alone(ended []*document, before look) {
+	var again []*document
+	for _, d := range ended {
+		switch {
+		case d.failure() != nil || d.adopted:
+		case d.large:
 			if err := c.counted(d); err != nil {
 				d.fail(err)
 			}
 		case d.removed > 0:
-			list = append(list, p)
+			again = append(again, d)
 		}
 	}
-	return list
-}
-
-// alone checks that documents have the rows of one version and no others.
-func (c *confirmer) alone(parts []*part, found map[*document][]rows.Row) {
-	for _, p := range parts {
-		there := map[string]bool{}
-		for _, row := range found[p.doc] {
-			there[row.ID] = true
-		}
-		own := 0
-		for _, row := range p.rows {
-			if there[row.ID] {
-				own++
-			}
-		}
-		if p.doc.failure() == nil && (own != len(p.rows) || own != len(there)) {
-			p.doc.fail(contended())
+	if len(again) == 0 || wallClock().Sub(before.at) < before.took/2 {
+		return
+	}
+	for _, d := range again {
+		d.foreign = nil
+	}
+	c.readBack(again)
+	for _, d := range again {
+		if len(d.foreign) > 0 {
+			d.fail(contended())
 		}
 	}
 }

@@ -83,6 +83,8 @@ type attempting struct {
 	stamps  map[string]bool // of rows that the store held
 	resumed string          // the stamp of an earlier run that continues in this one
 	marks   []string        // commit marks that the store held, by id
+	own     map[string]bool // its rows, by id; nil for a large document
+	large   bool            // it has more rows than are read at once
 	foreign []string        // rows that another run has written meanwhile, by id
 
 	mark      string // its own commit mark, by id; set with the last part
@@ -130,7 +132,7 @@ func newDocument(id, location string) *document {
 		identity: identity{id: id, location: location},
 		progress: progress{
 			existing: map[hash]presence{}, byText: map[hash]hash{}, listed: make(chan struct{}),
-			attempting: attempting{begun: make(chan struct{}), stamps: map[string]bool{}},
+			attempting: attempting{begun: make(chan struct{}), stamps: map[string]bool{}, own: map[string]bool{}},
 		},
 	}
 }

@@ -16,37 +16,23 @@ type existing struct {
 }
 
 // list finds the rows of the documents that begin in a group, and waits for the
-// groups that list the others. The rows of the documents of last, which have
-// ended, are found by the same read.
-func (c *existing) list(group, last []*part) (found map[*document][]rows.Row) {
-	var begin, all []*document
+// groups that list the others.
+func (c *existing) list(group []*part) {
+	var begin []*document
 	for _, p := range group {
 		if p.first {
 			begin = append(begin, p.doc)
 		}
 	}
-	for _, p := range last {
-		all = append(all, p.doc)
+	if len(begin) > 0 {
+		failAll(begin, c.read(begin))
 	}
-	err := c.notes.known()
-	if err == nil && !c.fresh() {
-		all = append(all, begin...)
-	}
-	if err == nil && len(all) > 0 {
-		found, err = c.read(all)
-	}
-	if err == nil {
-		err = c.judge(begin, found)
-	}
-	failAll(all, err)
-	failAll(begin, err)
 	for _, d := range begin {
 		close(d.listed)
 	}
 	for _, p := range group {
 		<-p.doc.listed
 	}
-	return found
 }
 
 var existingFields = []string{
@@ -54,23 +40,24 @@ var existingFields = []string{
 	rows.Field.Policy,
 }
 
-func (c *existing) read(documents []*document) (found map[*document][]rows.Row, err error) {
-	found = map[*document][]rows.Row{}
-	err = c.vectors.rowsOf(documents, existingFields, func(d *document, row rows.Row) {
-		found[d] = append(found[d], row)
+func (c *existing) read(documents []*document) error {
+	if err := c.notes.known(); err != nil || c.fresh() {
+		return err
+	}
+	held := map[*document][]rows.Row{}
+	err := c.vectors.rowsOf(documents, existingFields, func(d *document, row rows.Row) {
+		held[d] = append(held[d], row)
 	})
-	return found, err
-}
-
-// judge notes what was found of documents that begin.
-func (c *existing) judge(begin []*document, found map[*document][]rows.Row) error {
-	complete := map[*document]*versions{}
-	for _, d := range begin {
-		if versions := d.holds(found[d], c.notes.before(d)); !d.enriching {
-			complete[d] = versions
+	if err != nil {
+		return err
+	}
+	found := map[*document]*versions{}
+	for d, list := range held {
+		if complete := d.holds(list, c.notes.before(d)); !d.enriching {
+			found[d] = complete
 		}
 	}
-	return adopt(c.vectors, complete)
+	return adopt(c.vectors, found)
 }
 
 // holds notes the rows that the store holds of a document, and returns the

@@ -21,6 +21,7 @@ type notes struct {
 	fresh      func() bool // the collection holds nothing from before this run
 
 	once   sync.Once
+	ahead  sync.WaitGroup
 	err    error
 	writer string // names the journal
 	run    string
@@ -34,6 +35,11 @@ type notes struct {
 	noted  bool     // the journal knows that there are notes
 	open   int      // notes of this run that are there
 	closed []string // those of them that are to be removed
+}
+
+// foresee begins to read the notes before they are needed.
+func (n *notes) foresee() {
+	n.ahead.Go(func() { _ = n.known() }) // a committer that needs them gets the error
 }
 
 // known reads the notes that are there, once a run.

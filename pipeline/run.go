@@ -89,6 +89,7 @@ func (r *run) stages(chunker *chunk.Chunker) {
 
 	asking := &enriching{scope: s, vectors: r.vectors, model: r.enrich}
 	read := &reader{scope: s, objects: r.services[0]}
+	r.check.passed = func() { r.notes.foresee() }
 	r.prepare = &preparer{
 		reader: read, settler: r.settler, check: r.check.upstreams, original: r.objects.keepOriginal,
 		decider: &decider{
@@ -139,9 +140,14 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	go func() { readers.Wait(); close(r.parts) }()
 	go func() { assemble(r.parts, groups); close(groups) }()
 	for range committers {
-		commits.Go(func() { r.commit.commit(groups) })
+		commits.Go(func() {
+			for group := range groups {
+				r.commit.commit(group)
+			}
+		})
 	}
 	commits.Wait()
+	r.notes.ahead.Wait()
 	r.sweep()
 	r.check.loading.Wait()
 	r.keepMoves(1)
