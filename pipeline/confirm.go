@@ -65,7 +65,9 @@ func (c *confirmer) written(group []*part, list []writing) look {
 			apart[d] = true
 		}
 	}
-	list = slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return !apart[w.doc] || w.doc.failure() != nil })
+	list = slices.DeleteFunc(slices.Clone(list), func(w writing) bool {
+		return !apart[w.doc] || w.doc.failure() != nil
+	})
 	var both sync.WaitGroup // each waits for the store's time tick
 	both.Go(func() { c.rows(list) })
 	both.Go(func() { c.readBack(whole) })
@@ -135,6 +137,7 @@ func (c *confirmer) current(ended []*document) {
 		same, err := d.current(c.ctx)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
+			d.gone = true
 			d.giveUp(errors.New("its source was removed while it was ingested"))
 		case err != nil || same || len(d.foreign) == 0: // where nothing is known, its content counts
 		default:

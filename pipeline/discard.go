@@ -18,6 +18,8 @@ type discarder struct {
 	// keep takes vectors that were paid for, by the hash of their text; nil
 	// where they cost nothing.
 	keep func(vectors map[string][]float32) error
+	// originals removes a document's originals.
+	originals func(id string) error
 }
 
 // failed removes what attempts have written on documents that will not be
@@ -34,13 +36,23 @@ func (x *discarder) failed(documents []*document) {
 		case x.end.Over():
 			return
 		}
-		if err := x.attempt(d); err != nil {
+		if err := x.all(d); err != nil {
 			x.Logger.Warn("rows of a failed version stay in the collection, hidden, until the next run",
 				"document", d.id, "error", err)
 			continue
 		}
 		d.discarded = true
 	}
+}
+
+// all removes what this run wrote of a document. Where its source is gone and
+// the collection held nothing of it before, it was deleted, or never complete:
+// nothing is to come back.
+func (x *discarder) all(d *document) error {
+	if err := x.attempt(d); err != nil || !d.gone || len(d.existing)+len(d.foreign) > 0 {
+		return err
+	}
+	return x.originals(d.id)
 }
 
 // attempt removes what this run wrote of a document. Its commit mark goes

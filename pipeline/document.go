@@ -90,6 +90,7 @@ type attempting struct {
 	mark      string // its own commit mark, by id; set with the last part
 	markHeld  bool   // which the store held before
 	givenUp   bool   // another run, or its source, has overtaken it
+	gone      bool   // its source has it no longer
 	discarded bool   // nothing is left of it
 }
 

@@ -10,9 +10,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/objectstore/filestore"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/resilience"
@@ -51,19 +53,39 @@ func (m *machine) pass() pipeline.Summary {
 }
 
 // stalled is a machine that stops before its first call of a kind, as one that
-// is suspended. It has reached that once the returned channel is closed, and
+// is suspended; "PutObject" is the original's. It has reached that once the returned channel is closed, and
 // continues when resume is called, which waits for its end.
 func (w *world) stalled(method string) (m *machine, reached <-chan struct{}, resume func() pipeline.Summary) {
 	at, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	m = w.machine()
+	wait := func() { once.Do(func() { close(at); <-release }) }
+	m.config.Objects = &slowObjects{Store: w.objects, put: func() {
+		if method == "PutObject" {
+			wait()
+		}
+	}}
 	m.config.Vectors = &hooked{Store: w.store, before: on(method, func(context.Context, call) error {
-		once.Do(func() { close(at); <-release })
+		wait()
 		return nil
 	})}
 	ended := make(chan pipeline.Summary, 1)
 	go func() { ended <- m.pass() }()
 	return m, at, func() pipeline.Summary { close(release); return <-ended }
+}
+
+// slowObjects is an object store that tells before it takes an object.
+type slowObjects struct {
+	*filestore.Store
+
+	put func()
+}
+
+func (s *slowObjects) PutObject(
+	ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options),
+) (*s3.PutObjectOutput, error) {
+	s.put()
+	return s.Store.PutObject(ctx, in, opts...)
 }
 
 // requireSettled checks that the store holds one version of a document, whole,
@@ -116,7 +138,7 @@ func twoValves(version string) string {
 // A machine that was stopped finishes an older version after a newer one,
 // wherever it was stopped.
 func TestRaceOfAnOlderVersion(t *testing.T) {
-	for _, stop := range []string{"Query", "UpsertNotes", "Upsert", "DeleteByPks"} {
+	for _, stop := range []string{"PutObject", "Query", "UpsertNotes", "Upsert", "DeleteByPks"} {
 		t.Run(stop, func(t *testing.T) {
 			t.Parallel()
 			w := raceWorld(t)
@@ -141,7 +163,7 @@ func TestRaceOfAnOlderVersion(t *testing.T) {
 
 // A deletion is not undone by a machine that was stopped.
 func TestRaceOfADeletion(t *testing.T) {
-	for _, stop := range []string{"Query", "UpsertNotes", "Upsert", "DeleteByPks"} {
+	for _, stop := range []string{"PutObject", "Query", "UpsertNotes", "Upsert", "DeleteByPks"} {
 		for _, before := range []string{"", twoValves("zeroth version")} {
 			t.Run(stop+strings.ToLower(before[:min(len(before), 3)]), func(t *testing.T) {
 				t.Parallel()
@@ -162,6 +184,7 @@ func TestRaceOfADeletion(t *testing.T) {
 				w.requireSettled("a.md")
 				w.requireComplete(1)
 				assert.Empty(t, w.notes())
+				assert.Len(t, w.originals(), 1, "of the other document")
 			})
 		}
 	}

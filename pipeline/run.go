@@ -101,7 +101,10 @@ func (r *run) stages(chunker *chunk.Chunker) {
 	}
 	dimensions, fresh := func() int { return r.check.dims }, func() bool { return r.check.empty }
 	r.notes = &notes{scope: s, vectors: r.vectors, dimensions: dimensions, fresh: fresh}
-	r.discard = &discarder{scope: s, vectors: r.vectors}
+	r.discard = &discarder{scope: s, vectors: r.vectors, originals: func(id string) error {
+		_, err := r.objects.deleteOriginals(id)
+		return err
+	}}
 	if s.KeepVectors {
 		r.discard.keep = func(paid map[string][]float32) error {
 			return s.Journal.KeepVectors(s.lasting(), r.embed.Space(), paid)

@@ -91,9 +91,9 @@ func (s *sighted) look(ctx context.Context) error {
 	return nil
 }
 
-// query reads what the store shows at once. Waiting for all that was written
-// before, as the ranking has done, would cost Milvus's time tick, 200 ms, again;
-// what a ranking has seen, a later read of the same replica sees as well.
+// query reads what the store shows at once. To wait for all that was written
+// before, as the ranking has done, would cost the 200 ms of Milvus's time tick
+// again; what a ranking has seen, a later read of the same replica sees too.
 func (s *sighted) query(ctx context.Context, expr string, fields []string) (list []rows.Row, err error) {
 	config := s.config
 	err = service.Vectors(config.VectorGuard).CallVectors(ctx, "query", func(guard vectorstore.Guard) error {
