@@ -134,8 +134,12 @@ func staleRows(documents []*document) (stale, marks []staleRow) {
 		if d.failure() != nil {
 			continue
 		}
+		texts := map[hash]hash{} // of rows, by id
+		for text, id := range d.byText {
+			texts[id] = text
+		}
 		for id, was := range d.existing {
-			one := staleRow{doc: d, id: id.String()}
+			one := staleRow{doc: d, id: id.String(), text: texts[id].String()}
 			switch {
 			case was == kept:
 			case slices.Contains(d.marks, one.id):

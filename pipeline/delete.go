@@ -162,7 +162,7 @@ const deletedPage = 16_000
 // into one answer. Milvus shows rows that were deleted once more while it moves
 // them to another segment; they are deleted again.
 func (r *deleter) deletePages(documents []*document, filter string) error {
-	fields := []string{rows.Field.ID, rows.Field.Doc}
+	fields := []string{rows.Field.ID, rows.Field.Doc, rows.Field.TextSHA}
 	seen := map[hash]bool{}
 	for vain := 0; vain < vainPages; vain++ {
 		byHash := map[string]*document{}
@@ -206,7 +206,7 @@ func (r *deleter) deletePage(page []rows.Row, byHash map[string]*document, seen 
 			fresh++
 		}
 		d.found = true
-		stale = append(stale, staleRow{doc: d, id: row.ID})
+		stale = append(stale, staleRow{doc: d, id: row.ID, text: row.TextSHA})
 	}
 	r.vectors.removeStale(stale)
 	for d, n := range again {

@@ -129,7 +129,7 @@ func (x *discarder) remains(doc string, attempts []version.Attempt) (left remnan
 // rows removes rows by key, and keeps the vectors that were paid for.
 func (x *discarder) rows(ids []string) error {
 	if x.keep == nil {
-		return x.vectors.deleteRows(ids)
+		return x.vectors.forgetRows(ids)
 	}
 	for len(ids) > 0 {
 		n := min(len(ids), paidPage)
@@ -138,7 +138,7 @@ func (x *discarder) rows(ids []string) error {
 			err = x.keepPaid(found)
 		}
 		if err == nil {
-			err = x.vectors.deleteRows(ids[:n])
+			err = x.vectors.forgetRows(ids[:n])
 		}
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (x *discarder) pages(expr string) error {
 			ids[i] = row.ID
 		}
 		if err == nil {
-			err = x.vectors.deleteRows(ids)
+			err = x.vectors.forgetRows(ids)
 		}
 		if err != nil {
 			return err

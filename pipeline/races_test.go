@@ -53,8 +53,9 @@ func (m *machine) pass() pipeline.Summary {
 }
 
 // stalled is a machine that stops before its first call of a kind, as one that
-// is suspended; "PutObject" is the original's. It has reached that once the returned channel is closed, and
-// continues when resume is called, which waits for its end.
+// is suspended; "PutObject" is the original's. It has reached that once the
+// returned channel is closed, and continues when resume is called, which waits
+// for its end.
 func (w *world) stalled(method string) (m *machine, reached <-chan struct{}, resume func() pipeline.Summary) {
 	at, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once

@@ -190,11 +190,6 @@ func (v *vectors) upsert(list []*rows.Row, dimensions int) error {
 
 // deleteRows deletes rows by primary key, in calls of bounded size.
 func (v *vectors) deleteRows(ids []string) error {
-	for batch := range slices.Chunk(ids, staleKeys) {
-		if err := v.past.note(v.scope, v.query, batch); err != nil {
-			return err
-		}
-	}
 	for batch := range slices.Chunk(ids, deleteKeys) {
 		err := v.call("delete_by_pks", func(guard vectorstore.Guard) error {
 			return guard.DeleteByPks(v.ctx, v.Vectors, v.Collection, "", entity.NewColumnVarChar(rows.Field.ID, batch))
@@ -204,34 +199,6 @@ func (v *vectors) deleteRows(ids []string) error {
 		}
 	}
 	return nil
-}
-
-// staleRow is a row of an earlier version of a document.
-type staleRow struct {
-	doc *document
-	id  string
-}
-
-// removeStale deletes rows of earlier versions by primary key. A document whose
-// stale rows cannot be deleted now is deferred: its next run finds them again.
-func (v *vectors) removeStale(stale []staleRow) {
-	if len(stale) > 0 {
-		defer v.timed("delete")()
-	}
-	for batch := range slices.Chunk(stale, staleKeys) {
-		ids := make([]string, len(batch))
-		for i, s := range batch {
-			ids[i] = s.id
-		}
-		err := v.deleteRows(ids)
-		for _, s := range batch {
-			if err != nil {
-				s.doc.fail(err)
-				continue
-			}
-			s.doc.removed++
-		}
-	}
 }
 
 // purge removes what deleted rows have left in a store that only hides them.

@@ -56,9 +56,13 @@ type Verification struct {
 	Missing     int    `json:"missing"`   // documents with each fault
 	Stale       int    `json:"stale"`
 	Orphaned    int    `json:"orphaned"`
-	Unfinished  int    `json:"unfinished"`
 	Unknown     int    `json:"unknown"`
 	Repaired    int    `json:"mended"`
+
+	// Unfinished counts documents with rows that searches do not return. They
+	// are no inconsistency, and the repair of Removed of them does not count.
+	Unfinished int `json:"unfinished"`
+	Removed    int `json:"unfinished_removed"`
 
 	// Folder is where the originals of the destination are: bucket and what
 	// their keys begin with. Originals counts them, versions of before too.
@@ -75,7 +79,7 @@ type Verification struct {
 
 // Consistent reports whether journal and store agree, or do so now.
 func (v Verification) Consistent() bool {
-	return v.Missing+v.Stale+v.Orphaned+v.Unfinished+v.Unknown+
+	return v.Missing+v.Stale+v.Orphaned+v.Unknown+
 		v.OriginalsLost+v.OriginalsDamaged+v.OriginalsOrphaned == v.Repaired
 }
 
@@ -89,6 +93,10 @@ func (v *Verification) add(f Fault) {
 		v.Orphaned++
 	case FaultUnfinished:
 		v.Unfinished++
+		if f.Repaired {
+			v.Removed++
+		}
+		return
 	case FaultUnknown:
 		v.Unknown++
 	case FaultOriginalLost:
@@ -381,7 +389,7 @@ func (v *verifier) document(d journal.Document, missing int, stale []string) err
 	}
 	return v.fault(
 		Fault{ID: d.ID, Kind: FaultStale, Rows: len(stale)},
-		func() error { return v.vectors.deleteRows(stale) },
+		func() error { return v.vectors.forgetRows(stale) },
 	)
 }
 
@@ -517,7 +525,7 @@ func (v *verifier) stranger(id string, s state) error {
 	}
 	return v.fault(
 		Fault{ID: id, Kind: FaultOrphaned, Rows: len(ids)},
-		func() error { return v.vectors.deleteRows(ids) },
+		func() error { return v.vectors.forgetRows(ids) },
 	)
 }
 

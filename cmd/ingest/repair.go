@@ -159,6 +159,14 @@ func (a *app) printVerification(v pipeline.Verification) {
 	fmt.Fprintf(a.stdout, "%d originals in %s: %d lost, %d damaged, %d orphaned, %d elsewhere\n",
 		v.Originals, v.Folder, v.OriginalsLost, v.OriginalsDamaged, v.OriginalsOrphaned, v.OriginalsElsewhere)
 	switch {
+	case v.Removed > 0:
+		fmt.Fprintf(a.stdout, "chunks of unfinished versions of %d documents removed\n", v.Removed)
+	case v.Unfinished > 0:
+		fmt.Fprintf(a.stdout,
+			"%d documents have chunks of unfinished versions; searches do not find them, and the next run removes them\n",
+			v.Unfinished)
+	}
+	switch {
 	case v.OriginalsCopied > 0:
 		fmt.Fprintf(a.stdout, "%d originals copied from keys of an earlier version\n", v.OriginalsCopied)
 	case v.OriginalsElsewhere > 0:

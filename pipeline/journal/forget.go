@@ -50,10 +50,11 @@ func (j *Journal) NotePast(ctx context.Context, destination string, past ...Past
 	})
 }
 
-// HoldsPaid reports whether the journal keeps any vector or answer.
-func (j *Journal) HoldsPaid(ctx context.Context) (holds bool, err error) {
-	err = j.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM vector) OR EXISTS (SELECT 1 FROM answer)").Scan(&holds)
-	return holds, j.wrap(err)
+// HoldsPaid reports whether the journal keeps any vector, and any answer.
+func (j *Journal) HoldsPaid(ctx context.Context) (vectors, answers bool, err error) {
+	err = j.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM vector), EXISTS (SELECT 1 FROM answer)").
+		Scan(&vectors, &answers)
+	return vectors, answers, j.wrap(err)
 }
 
 // Forget drops all that is known about documents, in one transaction: how they

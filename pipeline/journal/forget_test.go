@@ -111,7 +111,8 @@ func TestWhatIsForgottenIsCopied(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"kept": "yes"}, answers)
 	require.NoError(t, other.Forget(ctx, "d", "kept.md"))
-	holds, err := other.HoldsPaid(ctx)
+	held, answered, err := other.HoldsPaid(ctx)
 	require.NoError(t, err)
-	assert.False(t, holds)
+	assert.False(t, held)
+	assert.False(t, answered)
 }
