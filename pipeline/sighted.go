@@ -79,7 +79,7 @@ func (s *sighted) look(ctx context.Context) error {
 	}
 	notes, err := version.Read(list)
 	if err != nil {
-		return err
+		return unreadableNotes(s.config.Collection, err)
 	}
 	s.attempts = notes.Attempts()
 	if s.noted == nil {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -154,9 +155,17 @@ func (v *vectors) notes() (version.Notes, error) {
 	}
 	found, err := version.Read(list)
 	if err != nil {
-		return nil, v.end.Fault(err)
+		v.end.With(unreadableNotes(v.Collection, err))
+		return nil, stop.Defer("store", string(StopConfiguration), err)
 	}
 	return found, nil
+}
+
+// unreadableNotes ends what must know the notes of a collection.
+func unreadableNotes(collection string, err error) *StopError {
+	return &StopError{
+		Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf("collection %q: %w", collection, err),
+	}
 }
 
 // rowsOf reads all rows of documents.

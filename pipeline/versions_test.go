@@ -139,3 +139,27 @@ func (w *world) diesAt(writes int) func(*pipeline.Config) {
 		return nil
 	}, nil)
 }
+
+// A note that cannot be read is a matter for the operator: what it hides is
+// unknown.
+func TestUnreadableNotes(t *testing.T) {
+	w := newStillWorld(t)
+	w.write("report.md", twoValves("first version"))
+	_, err := w.run()
+	require.NoError(t, err)
+	note := rows.Row{ID: "note-x", Doc: version.Place, Ordinal: -1, Meta: []byte(`{"attempts": 7}`)}
+	note.Vector = make([]float32, 256)
+	note.Vector[0] = 1
+	_, err = w.store.Upsert(t.Context(), "docs", "", rows.Columns([]*rows.Row{&note}, 256)...)
+	require.NoError(t, err)
+
+	w.write("report.md", twoValves("second version"))
+	_, err = w.run()
+	stop := stopOf(t, err)
+	assert.Equal(t, pipeline.StopConfiguration, stop.Kind)
+	assert.ErrorContains(t, stop, "note-x")
+	_, err = w.pipeline().Search(t.Context(), "valve", pipeline.SearchOptions{})
+	assert.Equal(t, pipeline.StopConfiguration, stopOf(t, err).Kind)
+	_, err = w.pipeline().Verify(t.Context(), pipeline.VerifyOptions{}, func(pipeline.Fault) {})
+	assert.Equal(t, pipeline.StopConfiguration, stopOf(t, err).Kind)
+}
