@@ -266,6 +266,9 @@ func (o *objects) nameIn(folder string) (id string, err error) {
 		return "", o.end.Blame("verify", err)
 	}
 	for _, object := range page.Contents {
+		if aws.ToInt64(object.Size) == 0 { // damaged: no original is empty
+			continue
+		}
 		key := aws.ToString(object.Key)
 		err := o.read(key, func(body io.Reader, metadata map[string]string) (err error) {
 			if id, err = url.PathUnescape(metadata[sourceMeta]); err == nil && key == folder+nameObject {

@@ -213,8 +213,33 @@ func TestDamagedFileIsAnErrorNotAnAnswer(t *testing.T) {
 	status, code := refusal(t, err)
 	assert.Equal(t, [2]any{500, "InternalError"}, [2]any{status, code})
 	require.ErrorIs(t, err, errForeign)
-	_, err = s.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
-	require.ErrorIs(t, err, errForeign)
+}
+
+// One damaged file made every listing fail that came across it, so that nobody
+// could find it, replace it or delete it.
+func TestDamagedFileIsListedAsEmpty(t *testing.T) {
+	s, bucket := openTemp(t)
+	put(t, s, bucket, "doc", "text")
+	put(t, s, bucket, "other", "text")
+	file := filepath.Join(s.root.Name(), bucket, objectPath("doc"))
+	require.NoError(t, os.Truncate(file, 6))
+	listing, err := s.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
+	require.NoError(t, err)
+	require.Len(t, listing.Contents, 2)
+	damaged := listing.Contents[0]
+	assert.Equal(t, "doc", *damaged.Key)
+	assert.Zero(t, *damaged.Size)
+	assert.Empty(t, *damaged.ETag)
+	assert.False(t, damaged.LastModified.IsZero())
+
+	put(t, s, bucket, "doc", "text again")
+	again, err := s.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: &bucket, Key: aws.String("doc")})
+	require.NoError(t, err)
+	assert.EqualValues(t, len("text again"), *again.ContentLength)
+	require.NoError(t, os.Truncate(file, 6))
+	_, err = s.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: aws.String("doc")})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"other"}, listAll(t, s, bucket, 10))
 }
 
 func TestReaderKeepsItsVersion(t *testing.T) {

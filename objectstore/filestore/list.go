@@ -29,8 +29,9 @@ func apiError(err error) (code, message string) {
 // ListObjectsV2 lists keys in byte order. The cost of a page does not depend on
 // the size of the bucket: it reads the folders on its path and the trailers of
 // its objects. A large folder is read once for all pages of a listing, if it
-// does not change meanwhile. EncodingType is ignored: keys are returned as they
-// are.
+// does not change meanwhile. A damaged file is listed with size 0 and an empty
+// ETag, so that it can be found, replaced and deleted. EncodingType is ignored:
+// keys are returned as they are.
 func (s *Store) ListObjectsV2(
 	ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options),
 ) (*s3.ListObjectsV2Output, error) {
@@ -256,6 +257,9 @@ func (s *Store) listed(file, key string) (types.Object, error) {
 	}
 	defer f.Close()
 	r, err := readRecord(f)
+	if errors.Is(err, errForeign) {
+		err = nil
+	}
 	return types.Object{
 		Key: aws.String(key), Size: aws.Int64(r.Size), ETag: aws.String(r.ETag),
 		LastModified: aws.Time(r.modified), StorageClass: types.ObjectStorageClassStandard,

@@ -43,17 +43,19 @@ func (r record) trailer() ([]byte, error) {
 	return append(text, magic...), nil
 }
 
-// readRecord reads the trailer of f.
+// readRecord reads the trailer of f. Of a damaged file, which is errForeign,
+// only the time is known.
 func readRecord(f *os.File) (record, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return record{}, err
 	}
+	modified := info.ModTime().UTC().Truncate(time.Second)
 	r, err := parseTrailer(f, info.Size())
 	if err != nil {
-		return record{}, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+		return record{modified: modified}, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 	}
-	r.modified = info.ModTime().UTC().Truncate(time.Second)
+	r.modified = modified
 	return r, nil
 }
 
