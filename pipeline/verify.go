@@ -150,7 +150,7 @@ func (p *Pipeline) Verify(ctx context.Context, options VerifyOptions, report fun
 	}
 	defer r.close()
 	v := &verifier{
-		run: r, options: options, repair: options.Repair, report: report,
+		run: r, options: options, repair: options.Repair, report: report, seen: map[hash]bool{},
 		result: Verification{Destination: p.config.Destination},
 	}
 	err = v.all()
@@ -168,11 +168,9 @@ type verifier struct {
 	report  func(Fault)
 	result  Verification
 
-	left   version.Notes                // what the store holds of notes
-	byDoc  map[string][]version.Attempt // of left
-	judged map[string]bool              // documents of the journal, by hash, that have attempts
-
-	unfinished int // rows of no complete version
+	left  version.Notes                // what the store holds of notes
+	byDoc map[string][]version.Attempt // of left
+	seen  map[hash]bool                // documents that were looked at; true: each of their rows counts
 }
 
 func (v *verifier) all() error {
@@ -184,7 +182,7 @@ func (v *verifier) all() error {
 		if v.left, err = v.vectors.notes(); err != nil {
 			return err
 		}
-		v.byDoc, v.judged = v.left.Attempts(), map[string]bool{}
+		v.byDoc = v.left.Attempts()
 	}
 	var batch []journal.Document
 	for d, err := range v.Journal.Documents(v.ctx, v.Destination, "") {
@@ -209,7 +207,6 @@ func (v *verifier) all() error {
 		if err := v.forgetNotes(); err != nil {
 			return err
 		}
-		v.result.Rows -= v.unfinished
 	}
 	return v.originals(found)
 }
@@ -336,11 +333,12 @@ func (v *verifier) known(batch []journal.Document, stored bool) error {
 	}
 	for i, d := range batch {
 		v.result.Documents++
-		v.judged[hashes[i]] = len(v.byDoc[hashes[i]]) > 0
+		v.seen[hashed(hashes[i])] = false
 		list, err := v.complete(d.ID, byDoc[hashes[i]])
 		if err != nil {
 			return err
 		}
+		v.result.Rows += len(list)
 		s := newState(list)
 		if d.Policy == "" && s.mark != nil { // a run began to replace it, and did not come to its end
 			d.SHA, d.Policy, d.Chunks = s.mark.SHA, s.mark.Policy, s.mark.Chunks
@@ -370,7 +368,6 @@ func (v *verifier) complete(id string, list []rows.Row) (kept []rows.Row, err er
 	if len(unfinished) == 0 {
 		return kept, nil
 	}
-	v.unfinished += len(unfinished)
 	return kept, v.fault(
 		Fault{ID: id, Kind: FaultUnfinished, Rows: len(unfinished)},
 		func() error { return v.discard.rows(unfinished) },
@@ -422,10 +419,12 @@ func (v *verifier) fault(f Fault, repair func() error) error {
 	return nil
 }
 
-// strangers looks at every row for documents that the journal does not know.
+// strangers looks at every row for documents that the journal does not call
+// complete, and judges those that it does not know or that have notes. Their
+// rows are counted as they were read at Strong consistency: the scan may still
+// show those that are deleted.
 func (v *verifier) strangers() error {
 	unknown := map[string]string{} // ids by hash
-	known := map[hash]bool{}
 	for row, err := range v.scan() {
 		if err != nil {
 			return err
@@ -433,16 +432,20 @@ func (v *verifier) strangers() error {
 		if row.Doc == version.Place {
 			continue
 		}
-		v.result.Rows++
-		if known[hashed(row.Doc)] || unknown[row.Doc] != "" {
+		counts, seen := v.seen[hashed(row.Doc)]
+		if counts {
+			v.result.Rows++
+		}
+		if seen || unknown[row.Doc] != "" {
 			continue
 		}
 		there, err := v.speaksOf(row.Source)
 		if err != nil {
 			return err
 		}
-		if there && (v.judged[row.Doc] || len(v.byDoc[row.Doc]) == 0) {
-			known[hashed(row.Doc)] = true
+		if there && len(v.byDoc[row.Doc]) == 0 {
+			v.seen[hashed(row.Doc)] = true
+			v.result.Rows++
 			continue
 		}
 		if unknown[row.Doc] = row.Source; len(unknown) < verifyDocuments {
@@ -452,7 +455,7 @@ func (v *verifier) strangers() error {
 			return err
 		}
 		for hash := range unknown {
-			known[hashed(hash)] = true
+			v.seen[hashed(hash)] = false
 		}
 		clear(unknown)
 	}
@@ -488,6 +491,7 @@ func (v *verifier) judge(unknown map[string]string) error {
 		if err != nil {
 			return err
 		}
+		v.result.Rows += len(complete)
 		mentioned, err := v.speaksOf(unknown[hash])
 		if err == nil && !mentioned && len(complete) > 0 {
 			err = v.stranger(unknown[hash], newState(complete))

@@ -119,6 +119,29 @@ func TestOnlyCompleteVersionsAreFound(t *testing.T) {
 	assert.Empty(t, w.notes())
 }
 
+// The rows that a repair removed were taken off the count of those that are
+// left: it became negative.
+func TestRepairCountsTheRowsThatAreLeft(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		w := newStillWorld(t)
+		w.write("report.md", "One valve.")
+		_, err := w.run()
+		require.NoError(t, err)
+		w.write("report.md", manyValves(1))
+		_, err = w.run(w.diesAt(2))
+		require.Error(t, err)
+		require.NotEmpty(t, w.notes())
+		if !known {
+			w.loseJournal()
+		}
+		for _, repair := range []bool{false, true, false} {
+			v, _ := w.verified(repair)
+			assert.Equal(t, 1, v.Rows)
+		}
+		assert.Empty(t, w.notes())
+	}
+}
+
 // kills is how many runs are ended in the middle: a few by default, and as many
 // as make one sure with PENSTOCK_LONG=1.
 func kills() int {
