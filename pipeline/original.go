@@ -170,8 +170,9 @@ func join(detail, why string) string {
 }
 
 const (
-	whyUnknown = "its source is not known; run ingest over it, then repair again"
-	whyChanged = "its source has changed, and the next run takes the new content"
+	whyUnknown = "the journal does not know its source: run ingest over it, then repair again; " +
+		"if it came from standard input, delete it and ingest it again"
+	whyChanged = "its source has changed; the next run stores the new content"
 )
 
 // fromSource puts the content of the source back if that is the one in the

@@ -36,14 +36,15 @@ const (
 	FaultUnknown = "unknown"
 )
 
-// Fault is one disagreement between journal and store.
+// Fault is one disagreement between the journal and a store.
 type Fault struct {
+	// ID is the document's; the folder of an orphaned original that names none.
 	ID   string `json:"document"`
-	Kind string `json:"fault"`
-	Rows int    `json:"rows"` // that are missing, stale, orphaned, unfinished or unknown
+	Kind string `json:"fault"` // FaultMissing and the others
+	Rows int    `json:"rows"`  // that are missing, stale, orphaned, unfinished or unknown
 	// Repaired says that Verify has put it right, as far as it could: a missing
 	// document waits for the next retry.
-	Repaired bool `json:"mended"`
+	Repaired bool `json:"repaired"`
 	// Detail says what is wrong with an original, or why it was not repaired.
 	Detail string `json:"detail,omitempty"`
 }
@@ -57,7 +58,7 @@ type Verification struct {
 	Stale       int    `json:"stale"`
 	Orphaned    int    `json:"orphaned"`
 	Unknown     int    `json:"unknown"`
-	Repaired    int    `json:"mended"`
+	Repaired    int    `json:"repaired"`
 
 	// Unfinished counts documents with rows that searches do not return. They
 	// are no inconsistency, and the repair of Removed of them does not count.

@@ -154,8 +154,9 @@ func TestVerifyOfOriginals(t *testing.T) {
 		"original damaged docs/note001.txt: it has 11 bytes, the content has 37 repaired",
 		"original damaged docs/note002.txt: its content has another hash repaired",
 		"original lost docs/note003.txt: its source cannot be read: stat " + file(3) + ": no such file or directory",
-		"original lost docs/note004.txt: its source has changed, and the next run takes the new content",
-		"original lost docs/note005.txt: its source is not known; run ingest over it, then repair again",
+		"original lost docs/note004.txt: its source has changed; the next run stores the new content",
+		"original lost docs/note005.txt: the journal does not know its source: run ingest over it, then repair again; " +
+			"if it came from standard input, delete it and ingest it again",
 	}, faults)
 	assert.Equal(t, 3, v.Repaired)
 	assert.False(t, v.Consistent())
@@ -267,7 +268,7 @@ func TestVerifyChecksAdoptedDocuments(t *testing.T) {
 	v, faults := w.verify(repairs)
 	assert.Equal(t, 3, v.Unknown)
 	assert.Equal(t, 1, v.OriginalsLost)
-	assert.Contains(t, faults[0], "its source is not known")
+	assert.Contains(t, faults[0], "the journal does not know its source")
 }
 
 // Originals of documents that nobody knows are removed when they are a day old;
@@ -575,7 +576,7 @@ func TestVerifyRestoresLargeOriginals(t *testing.T) {
 	})
 	_, faults := w.verify(repairs, objects.of)
 	assert.Equal(t, []string{
-		"original lost docs/large.txt: its source has changed, and the next run takes the new content",
+		"original lost docs/large.txt: its source has changed; the next run stores the new content",
 	}, faults)
 	assert.Empty(t, w.originals())
 	w.write("large.txt", large)

@@ -66,7 +66,10 @@ type TextSearcher interface {
 }
 
 // Purger removes what deleted rows have left in a store that only hides them at
-// first. The SDK has no such method; Milvus compacts by itself.
+// first. The SDK has no such method; Milvus compacts by itself. Purge may read
+// the whole store, so call it once, after a deletion. If it fails, deleted rows
+// stay hidden and it can be called again; an error with the code Unavailable
+// says that others are using the store.
 type Purger interface {
 	Purge(ctx context.Context, collName string) error
 }

@@ -99,7 +99,7 @@ func idsBelow(ctx context.Context, j *journal.Journal, destination, prefix strin
 }
 
 type verifyCmd struct {
-	Repair bool `help:"Fix what differs: queue missing documents for 'retry', delete stale and orphaned chunks, add unknown documents to the journal, restore originals from their sources."`
+	Repair bool `help:"Fix what differs: queue missing documents for 'retry', delete stale, orphaned and unfinished chunks, add unknown documents to the journal, restore originals from their sources."`
 	Deep   bool `help:"Read every original and compare its content."`
 
 	WebFlags `embed:""`
@@ -116,7 +116,7 @@ func (c *verifyCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	a.printVerification(result)
+	a.printVerification(result, c.Repair)
 	switch {
 	case !result.Consistent():
 		return &codedError{code: exitData}
@@ -148,7 +148,7 @@ func (a *app) printFault(f pipeline.Fault) {
 	fmt.Fprintln(a.stdout, line)
 }
 
-func (a *app) printVerification(v pipeline.Verification) {
+func (a *app) printVerification(v pipeline.Verification, repair bool) {
 	if a.settings.JSON {
 		a.printJSON(map[string]pipeline.Verification{"summary": v})
 		return
@@ -163,8 +163,8 @@ func (a *app) printVerification(v pipeline.Verification) {
 		fmt.Fprintf(a.stdout, "chunks of unfinished versions of %d documents removed\n", v.Removed)
 	case v.Unfinished > 0:
 		fmt.Fprintf(a.stdout,
-			"%d documents have chunks of unfinished versions; searches do not find them, and the next run removes them\n",
-			v.Unfinished)
+			"chunks of unfinished versions of %d documents remain, hidden from searches; the next run with the state that "+
+				"wrote them removes them, any other run after a day\n", v.Unfinished)
 	}
 	switch {
 	case v.OriginalsCopied > 0:
@@ -172,7 +172,10 @@ func (a *app) printVerification(v pipeline.Verification) {
 	case v.OriginalsElsewhere > 0:
 		fmt.Fprintln(a.stdout, "originals elsewhere have keys of an earlier version; 'ingest verify --repair' copies them")
 	}
-	if v.Missing > 0 && v.Repaired > 0 {
+	switch {
+	case !repair && !v.Consistent():
+		fmt.Fprintln(a.stdout, "'ingest verify --repair' fixes what can be fixed")
+	case v.Missing > 0 && v.Repaired > 0:
 		fmt.Fprintln(a.stdout, "run 'ingest retry' to ingest the missing documents again")
 	}
 }

@@ -21,7 +21,7 @@ import (
 // ErrBusy says that the log could not be emptied, since another connection has
 // been reading for longer than the busy timeout. What deleted rows have left
 // may still be in the log; call Rest again.
-var ErrBusy = errors.New("another process reads the file, so its log still holds deleted rows; run again")
+var ErrBusy = errors.New("another process reads the file, so its log still holds deleted rows")
 
 // Rest removes what deleted rows have left in the file of a database whose
 // transactions begin immediately. It reads the whole file and writes the pages

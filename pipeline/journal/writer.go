@@ -31,7 +31,7 @@ func (j *Journal) Writer(ctx context.Context, destination string) (id string, un
 }
 
 // SetUnfinished notes whether rows of unfinished document versions may be in
-// the stores, for the next run to look after. It comes after Writer.
+// the stores, for the next run to remove. Call Writer first.
 func (j *Journal) SetUnfinished(ctx context.Context, destination string, unfinished bool) error {
 	_, err := j.db.ExecContext(ctx, "UPDATE writer SET unfinished=? WHERE destination=?", unfinished, destination)
 	return j.wrap(err)

@@ -190,7 +190,7 @@ func TestPurgeWhileAnotherProcessReads(t *testing.T) {
 	p.remove(20)
 	err = p.store.Purge(t.Context(), coll)
 	assertCode(t, codes.Unavailable, err)
-	require.ErrorContains(t, err, "run again")
+	require.ErrorContains(t, err, "another process reads the file")
 	require.NoError(t, reading.Rollback())
 	require.NoError(t, p.store.Purge(t.Context(), coll))
 	requireNoTrace(t, p.folder, p.gone)
