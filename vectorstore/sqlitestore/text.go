@@ -43,7 +43,9 @@ func (q *search) bestText(ctx context.Context, tx *sql.Tx, match string) (client
 	sqlText := "SELECT rowid, rank FROM " + q.c.fulltext() + " WHERE " + q.c.fulltext() + " MATCH ?"
 	args := []any{match}
 	if q.where != "1" {
-		sqlText += " AND rowid IN (SELECT rowid FROM " + q.c.rows() + " WHERE " + q.where + ")"
+		// The sign keeps SQLite from matching the text once for each row that
+		// the filter takes, which took a minute for 10,000 rows.
+		sqlText += " AND +rowid IN (SELECT rowid FROM " + q.c.rows() + " WHERE " + q.where + ")"
 		args = append(args, q.args...)
 	}
 	args = append(args, q.topK)
