@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -25,11 +26,18 @@ type sighted struct {
 
 	stamps []string // whose rows the store leaves out: their versions were unfinished
 	ids    []string // of single rows that it leaves out
+	crowd  []string // documents that it leaves out at last
 }
 
-// searches is how often the store is searched for one question, each time for
-// more rows, while rows of no complete version take the places of others.
-const searches = 4
+const (
+	// searches is how often the store is searched for one question, each time
+	// for more rows, while rows of no complete version take the places of
+	// others.
+	searches = 5
+	// ranked is how many rows are asked for at most: the embedded store takes
+	// no more.
+	ranked = 4096
+)
 
 // ranking asks the store for the k best rows by vector and by text. byText is
 // nil where the store does not search text.
@@ -37,10 +45,13 @@ type ranking func(where string, k int) (byVector, byText []candidate, err error)
 
 // search ranks rows, and ranks them again without those that have no place in
 // the answer. The notes are read again after each ranking: whatever was written
-// before it has its note there, or has been completed since.
+// before it has its note there, or has been completed since. At last it leaves
+// out the documents whose rows take the places of others, but for those of
+// their rows that it has seen.
 func (s *sighted) search(ctx context.Context, rank ranking) ([]Hit, error) {
-	for try := 0; ; try++ {
-		k := candidates << (2 * try)
+	var vectors, texts []candidate
+	for try := range searches {
+		k := min(candidates<<(2*try), ranked)
 		byVector, byText, err := rank(s.filter(), k)
 		if err != nil {
 			return nil, err
@@ -48,14 +59,50 @@ func (s *sighted) search(ctx context.Context, rank ranking) ([]Hit, error) {
 		if err := s.look(ctx); err != nil {
 			return nil, err
 		}
-		again, vectors, texts, err := s.sift(ctx, k, byVector, byText)
+		byVector, byText = s.withCrowd(byVector, vectors), s.withCrowd(byText, texts)
+		var again bool
+		again, vectors, texts, err = s.sift(ctx, k, byVector, byText)
 		if err != nil {
 			return nil, err
 		}
-		if !again || try+1 == searches {
-			return hits(vectors, texts), nil
+		if !again {
+			break
+		}
+		if try == searches-2 {
+			s.crowd = crowding(byVector, vectors)
+			s.crowd = append(s.crowd, crowding(byText, texts)...)
 		}
 	}
+	return hits(vectors, texts), nil
+}
+
+// crowding are the documents of the rows that are not shown.
+func crowding(list, shown []candidate) (documents []string) {
+	seen := map[string]bool{}
+	for _, c := range shown {
+		seen[c.row.ID] = true
+	}
+	for _, c := range list {
+		if !seen[c.row.ID] && !slices.Contains(documents, c.row.Doc) {
+			documents = append(documents, c.row.Doc)
+		}
+	}
+	return documents
+}
+
+// withCrowd adds rows of an earlier ranking whose documents were left out of
+// this one.
+func (s *sighted) withCrowd(list, earlier []candidate) []candidate {
+	if len(s.crowd) == 0 {
+		return list
+	}
+	for _, c := range earlier {
+		if slices.Contains(s.crowd, c.row.Doc) {
+			list = append(list, c)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(b.score, a.score) })
+	return list
 }
 
 // hits are the best of both rankings.
@@ -119,6 +166,9 @@ func (s *sighted) filter() string {
 	if len(s.ids) > 0 {
 		terms = append(terms, notIn(rows.Field.ID, s.ids))
 	}
+	if len(s.crowd) > 0 {
+		terms = append(terms, notIn(rows.Field.Doc, s.crowd))
+	}
 	if len(terms) == 1 && len(s.stamps)+len(s.ids) == 0 {
 		return s.where
 	}
@@ -165,9 +215,6 @@ func (v *verdicts) shown(list []candidate) []candidate {
 // verdicts judges candidates of documents that have notes; nil where all rows
 // may be shown.
 func (s *sighted) verdicts(ctx context.Context, rankings ...[]candidate) (*verdicts, error) {
-	if len(s.noted) == 0 {
-		return nil, nil
-	}
 	v := &verdicts{hidden: map[string]bool{}}
 	asked := map[string]rows.Row{} // candidates of documents with notes, by id
 	for _, ranking := range rankings {
@@ -180,10 +227,13 @@ func (s *sighted) verdicts(ctx context.Context, rankings ...[]candidate) (*verdi
 			}
 		}
 	}
-	if len(asked)+len(s.stamps) == 0 {
+	switch {
+	case len(asked)+len(s.stamps) > 0:
+		return v, s.judge(ctx, v, asked)
+	case len(v.hidden) > 0:
 		return v, nil
 	}
-	return v, s.judge(ctx, v, asked)
+	return nil, nil
 }
 
 func (v *verdicts) hide(id string) {
@@ -249,8 +299,10 @@ func (s *sighted) around(ctx context.Context, asked map[string]rows.Row) (map[st
 	for doc := range s.attempts {
 		byDoc[doc] = nil
 	}
+	seen := make(map[string]bool, len(marks)+len(others))
 	for _, row := range append(marks, others...) {
-		if !slices.ContainsFunc(byDoc[row.Doc], func(r rows.Row) bool { return r.ID == row.ID }) {
+		if !seen[row.ID] {
+			seen[row.ID] = true
 			byDoc[row.Doc] = append(byDoc[row.Doc], row)
 		}
 	}

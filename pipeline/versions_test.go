@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -185,4 +186,43 @@ func TestUnreadableNotes(t *testing.T) {
 	assert.Equal(t, pipeline.StopConfiguration, stopOf(t, err).Kind)
 	_, err = w.pipeline().Verify(t.Context(), pipeline.VerifyOptions{}, func(pipeline.Fault) {})
 	assert.Equal(t, pipeline.StopConfiguration, stopOf(t, err).Kind)
+}
+
+// A run is killed before it has removed the rows that it replaces, and these
+// are nearer to a question than all others, however many they are.
+func TestReplacedRowsHideNoOthers(t *testing.T) {
+	for _, replaced := range []int{3000, 9000} {
+		t.Run(strconv.Itoa(replaced), func(t *testing.T) {
+			t.Parallel()
+			w := newStillWorld(t)
+			var text strings.Builder
+			for i := range replaced {
+				fmt.Fprintf(&text, "# Valve %d\n\nValve was opened %d times.\n\n", i, i)
+			}
+			w.write("report.md", text.String())
+			w.write("boat.txt", "The cook of the boat opened a valve.")
+			_, err := w.run()
+			require.NoError(t, err)
+			w.write("report.md", "# Cats\n\nCats sleep.\n\n# Dogs\n\nDogs bark at night.\n")
+			_, err = w.run(w.diesAtDeletion(0))
+			require.Error(t, err)
+			hits := w.hits("Was a valve opened?")
+			assert.Contains(t, hits, w.rowsOf("docs/boat.txt")[0].ID)
+			assert.Subset(t, append(w.visible()["docs/report.md"], w.visible()["docs/boat.txt"]...), hits)
+		})
+	}
+}
+
+// A note is no hit, though it is gone when the search reads the notes, or names
+// nothing.
+func TestNotesAreNoHits(t *testing.T) {
+	w := newStillWorld(t)
+	w.write("boat.txt", "The cook of the boat opened a valve.")
+	_, err := w.run()
+	require.NoError(t, err)
+	row, err := version.Note{ID: "note"}.Row(256)
+	require.NoError(t, err)
+	_, err = w.store.Upsert(t.Context(), "docs", "", rows.Columns([]*rows.Row{row}, 256)...)
+	require.NoError(t, err)
+	assert.Equal(t, w.requireComplete(1), w.hits("Was a valve opened?"))
 }
