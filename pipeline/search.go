@@ -31,10 +31,11 @@ type SearchOptions struct {
 	Where string
 }
 
-// Search finds the chunks that answer a question best. The collection must hold
-// vectors of the pipeline's model. The error is a [*StopError] where the
-// collection does not exist or does not fit (StopConfiguration), or an upstream
-// is unavailable, asks for patience or refuses; others are those of the doors.
+// Search finds the chunks that answer a question best, of complete document
+// versions only. The collection must hold vectors of the pipeline's model. The
+// error is a [*StopError] where the collection does not exist or does not fit
+// (StopConfiguration), or an upstream is unavailable, asks for patience or
+// refuses; others are those of the doors.
 func (p *Pipeline) Search(ctx context.Context, question string, options SearchOptions) ([]Hit, error) {
 	if strings.TrimSpace(question) == "" {
 		return nil, errors.New("search: the question is empty")
@@ -54,7 +55,7 @@ func (p *Pipeline) search(ctx context.Context, question, where string) ([]Hit, e
 	if err := p.checkRecord(ctx); err != nil {
 		return nil, err
 	}
-	s := &sighted{Pipeline: p, where: where}
+	s := &visibleSearch{Pipeline: p, where: where}
 	reading := make(chan error, 1)
 	go func() { reading <- s.look(ctx) }() // beside the embedding
 	vector, err := p.embedQuestion(ctx, question)

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
-// sighted is one search that passes over the rows of no complete version.
-type sighted struct {
+// visibleSearch is one search that passes over the rows of no complete version.
+type visibleSearch struct {
 	*Pipeline
 	where string
 
@@ -48,7 +48,7 @@ type ranking func(where string, k int) (byVector, byText []candidate, err error)
 // before it has its note there, or has been completed since. At last it leaves
 // out the documents whose rows take the places of others, but for those of
 // their rows that it has seen.
-func (s *sighted) search(ctx context.Context, rank ranking) ([]Hit, error) {
+func (s *visibleSearch) search(ctx context.Context, rank ranking) ([]Hit, error) {
 	var vectors, texts []candidate
 	for try := range searches {
 		k := min(candidates<<(2*try), ranked)
@@ -92,7 +92,7 @@ func crowding(list, shown []candidate) (documents []string) {
 
 // withCrowd adds rows of an earlier ranking whose documents were left out of
 // this one.
-func (s *sighted) withCrowd(list, earlier []candidate) []candidate {
+func (s *visibleSearch) withCrowd(list, earlier []candidate) []candidate {
 	if len(s.crowd) == 0 {
 		return list
 	}
@@ -119,7 +119,7 @@ func hits(byVector, byText []candidate) []Hit {
 }
 
 // look reads the notes.
-func (s *sighted) look(ctx context.Context) error {
+func (s *visibleSearch) look(ctx context.Context) error {
 	list, err := s.query(ctx, placeOfNotes, noteFields)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *sighted) look(ctx context.Context) error {
 // query reads what the store shows at once. To wait for all that was written
 // before, as the ranking has done, would cost the 200 ms of Milvus's time tick
 // again; what a ranking has seen, a later read of the same replica sees too.
-func (s *sighted) query(ctx context.Context, expr string, fields []string) (list []rows.Row, err error) {
+func (s *visibleSearch) query(ctx context.Context, expr string, fields []string) (list []rows.Row, err error) {
 	config := s.config
 	err = service.Vectors(config.VectorGuard).CallVectors(ctx, "query", func(guard vectorstore.Guard) error {
 		answer, err := guard.Query(ctx, config.Vectors, config.Collection, nil, expr, fields,
@@ -155,7 +155,7 @@ func (s *sighted) query(ctx context.Context, expr string, fields []string) (list
 }
 
 // filter is the caller's, without what the store is to leave out.
-func (s *sighted) filter() string {
+func (s *visibleSearch) filter() string {
 	var terms []string
 	if strings.TrimSpace(s.where) != "" {
 		terms = append(terms, "("+s.where+")")
@@ -181,7 +181,7 @@ func notIn(field string, values []string) string {
 
 // sift takes out what belongs to no complete version. It asks for another
 // search where what is left may not be the best, and sets what that leaves out.
-func (s *sighted) sift(
+func (s *visibleSearch) sift(
 	ctx context.Context, k int, byVector, byText []candidate,
 ) (again bool, vectors, texts []candidate, err error) {
 	verdicts, err := s.verdicts(ctx, byVector, byText)
@@ -214,7 +214,7 @@ func (v *verdicts) shown(list []candidate) []candidate {
 
 // verdicts judges candidates of documents that have notes; nil where all rows
 // may be shown.
-func (s *sighted) verdicts(ctx context.Context, rankings ...[]candidate) (*verdicts, error) {
+func (s *visibleSearch) verdicts(ctx context.Context, rankings ...[]candidate) (*verdicts, error) {
 	v := &verdicts{hidden: map[string]bool{}}
 	asked := map[string]rows.Row{} // candidates of documents with notes, by id
 	for _, ranking := range rankings {
@@ -245,7 +245,7 @@ func (v *verdicts) hide(id string) {
 
 // judge judges candidates by what the store holds of their documents now. One
 // that is no longer there has been removed since it was found.
-func (s *sighted) judge(ctx context.Context, v *verdicts, asked map[string]rows.Row) error {
+func (s *visibleSearch) judge(ctx context.Context, v *verdicts, asked map[string]rows.Row) error {
 	byDoc, err := s.around(ctx, asked)
 	if err != nil {
 		return err
@@ -277,7 +277,7 @@ func (s *sighted) judge(ctx context.Context, v *verdicts, asked map[string]rows.
 
 // around reads the commit marks of all documents that have notes, and all rows
 // at the places of candidates.
-func (s *sighted) around(ctx context.Context, asked map[string]rows.Row) (map[string][]rows.Row, error) {
+func (s *visibleSearch) around(ctx context.Context, asked map[string]rows.Row) (map[string][]rows.Row, error) {
 	marks, err := s.query(ctx, vectorstore.In(rows.Field.Doc, slices.Collect(maps.Keys(s.noted)))+
 		" and "+rows.Field.Chunks+" != 0", judgedFields)
 	if err != nil {
