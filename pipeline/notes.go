@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline/rows"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/pipeline/version"
 )
 
@@ -152,6 +153,9 @@ func (n *notes) write(list []*openNote) {
 	}
 	if err == nil {
 		err = n.vectors.upsert(batch, n.dimensions())
+	}
+	if stop.IsRefusal(err) { // of the notes: no document is to blame
+		err = stop.Defer("store", "upstream refused", err)
 	}
 	for _, note := range list {
 		failAll(note.documents, err)

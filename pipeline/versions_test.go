@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/rows"
@@ -225,4 +227,20 @@ func TestNotesAreNoHits(t *testing.T) {
 	_, err = w.store.Upsert(t.Context(), "docs", "", rows.Columns([]*rows.Row{row}, 256)...)
 	require.NoError(t, err)
 	assert.Equal(t, w.requireComplete(1), w.hits("Was a valve opened?"))
+}
+
+// A store that refuses notes says nothing about the documents in them.
+func TestRefusedNotesBlameNoDocument(t *testing.T) {
+	w := newStillWorld(t)
+	w.write("a.md", twoValves("first version"))
+	w.write("b.md", twoValves("first version"))
+	summary, err := w.run(w.hooked(on("UpsertNotes", func(context.Context, call) error {
+		return status.Error(codes.InvalidArgument, "no notes here")
+	}), nil))
+	require.Error(t, err)
+	assert.Equal(t, 2, summary.Deferred)
+	assert.Empty(t, w.everything())
+	_, err = w.run()
+	require.NoError(t, err)
+	w.requireComplete(2)
 }
