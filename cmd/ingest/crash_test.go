@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/version"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -106,6 +110,132 @@ func freshIDs(t *testing.T, c *command) []string {
 	ids := fresh.stored(t, "documents")
 	require.NotEmpty(t, ids)
 	return ids
+}
+
+// A kill in the middle of a huge document: a search finds rows of one complete
+// version, and nothing but the unfinished one is wrong with the rest.
+func TestKilledInHugeDocuments(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) {
+		killInHugeDocuments(t, newCommand(t, smallChunks), "documents", atLength(15, 200))
+	})
+	t.Run("real", func(t *testing.T) {
+		model := llmtest.NewServer(t, llmtest.Options{})
+		killInHugeDocuments(t, newCommand(t, append(real(t, model.URL), smallChunks)...), collectionName(t),
+			atLength(2, 20))
+	})
+}
+
+// smallChunks makes many chunks of little text.
+const smallChunks = "PENSTOCK_CHUNK_TOKENS=32"
+
+// hugeVersions is how many versions the huge documents have.
+const hugeVersions = 3
+
+// hugeDocuments lays version v of two documents of several thousand chunks. The
+// versions share two thirds of them.
+func (c *command) hugeDocuments(t *testing.T, v int) {
+	t.Helper()
+	var lines, sections strings.Builder
+	for i := range 4000 + 100*v {
+		said := 0
+		if i%3 == 0 {
+			said = v
+		}
+		fmt.Fprintf(&lines, `{"weir":%d,"said":"Weir %d was closed %d times."}`+"\n", i, i, said)
+		fmt.Fprintf(&sections, "# Weir %d\n\nThe report says that weir %d was closed %d times.\n\n", i, i, said)
+	}
+	c.write(t, "huge/lines.jsonl", lines.String())
+	c.write(t, "huge/report.md", sections.String())
+}
+
+// rowSets are the rows, by id, of each version of each document.
+type rowSets map[string][]map[string]bool
+
+// undisturbed are the rows that runs make which come to their end.
+func undisturbed(t *testing.T) rowSets {
+	t.Helper()
+	sets := rowSets{}
+	for v := range hugeVersions {
+		fresh := newCommand(t, smallChunks)
+		fresh.hugeDocuments(t, v)
+		require.Zero(t, fresh.ingest(t, "huge").code)
+		list := storedRows(t, openStore(t, fresh), "documents")
+		requireComplete(t, list)
+		for _, row := range list {
+			if len(sets[row.Source]) == v {
+				sets[row.Source] = append(sets[row.Source], map[string]bool{})
+			}
+			sets[row.Source][v][row.ID] = true
+		}
+	}
+	return sets
+}
+
+func killInHugeDocuments(t *testing.T, c *command, collection string, times int) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	versions := undisturbed(t)
+	c.hugeDocuments(t, 0)
+	require.Zero(t, c.ingest(t, "huge").code)
+	c.hugeDocuments(t, 1)
+	start := time.Now()
+	require.Zero(t, c.ingest(t, "huge").code)
+	whole := time.Since(start)
+
+	last, killed, unfinished := 1, 0, 0
+	for range times {
+		last = (last + 1 + random.IntN(hugeVersions-1)) % hugeVersions
+		c.hugeDocuments(t, last)
+		cmd := c.start(t.Context(), "huge")
+		require.NoError(t, cmd.Start())
+		timer := time.AfterFunc(time.Duration(random.Float64()*float64(whole)), func() { _ = cmd.Process.Kill() })
+		if err := cmd.Wait(); err != nil {
+			killed++
+		}
+		timer.Stop()
+		c.requireOneVersion(t, versions)
+		verify := c.run(t, "verify")
+		require.Zero(t, verify.code, verify.stdout)
+		require.Contains(t, verify.stdout, ": 0 missing, 0 stale, 0 orphaned, 0 unknown to the journal; 0 repaired\n")
+		unfinished += strings.Count(verify.stdout, "unfinished  huge/")
+	}
+	t.Logf("%d runs, %d of them killed within %s; %d documents were unfinished then", times, killed,
+		whole.Round(time.Millisecond), unfinished)
+
+	require.Zero(t, c.ingest(t, "huge").code)
+	list := storedRows(t, openStore(t, c), collection)
+	requireComplete(t, list)
+	for _, row := range list {
+		require.NotEqual(t, version.Place, row.Doc)
+		require.True(t, versions[row.Source][last][row.ID], row.Source)
+	}
+	verify := c.run(t, "verify")
+	require.Zero(t, verify.code, verify.stdout)
+	require.NotContains(t, verify.stdout, "unfinished")
+}
+
+// requireOneVersion searches, and requires that what is found of a document is
+// of one version.
+func (c *command) requireOneVersion(t *testing.T, versions rowSets) {
+	t.Helper()
+	bySource := map[string][]string{}
+	for _, where := range []string{"", `source == "huge/lines.jsonl"`, `source == "huge/report.md"`} {
+		found := c.run(t, "--json", "search", "-n", "100", "--where", where, "Which weir was closed 2 times?")
+		require.Zero(t, found.code, found.stderr)
+		for line := range strings.Lines(found.stdout) {
+			var hit pipeline.Hit
+			require.NoError(t, json.Unmarshal([]byte(line), &hit))
+			bySource[hit.Source] = append(bySource[hit.Source], hit.ID)
+		}
+	}
+	require.Len(t, bySource, len(versions))
+	for source, ids := range bySource {
+		ofOne := slices.ContainsFunc(versions[source], func(all map[string]bool) bool {
+			return !slices.ContainsFunc(ids, func(id string) bool { return !all[id] })
+		})
+		require.True(t, ofOne, "what is found of %s is of no single version", source)
+	}
 }
 
 func TestCorruptJournal(t *testing.T) {
