@@ -64,6 +64,9 @@ func (p *Pipeline) search(ctx context.Context, question, where string) ([]Hit, e
 	}
 	return s.search(ctx, func(where string, k int) (byVector, byText []candidate, err error) {
 		byVector, err = p.searchVector(ctx, vector, where, k)
+		if err == nil {
+			byVector, err = s.exact(ctx, vector, where, k, byVector)
+		}
 		if texts, ok := p.config.Vectors.(vectorstore.TextSearcher); ok && err == nil {
 			byText, err = p.searchText(ctx, texts, question, where, k)
 		}

@@ -141,11 +141,13 @@ func (s *visibleSearch) look(ctx context.Context) error {
 // query reads what the store shows at once. To wait for all that was written
 // before, as the ranking has done, would cost the 200 ms of Milvus's time tick
 // again; what a ranking has seen, a later read of the same replica sees too.
-func (s *visibleSearch) query(ctx context.Context, expr string, fields []string) (list []rows.Row, err error) {
+func (s *visibleSearch) query(
+	ctx context.Context, expr string, fields []string, opts ...client.SearchQueryOptionFunc,
+) (list []rows.Row, err error) {
 	config := s.config
+	opts = append(opts, client.WithSearchQueryConsistencyLevel(entity.ClEventually))
 	err = service.Vectors(config.VectorGuard).CallVectors(ctx, "query", func(guard vectorstore.Guard) error {
-		answer, err := guard.Query(ctx, config.Vectors, config.Collection, nil, expr, fields,
-			client.WithSearchQueryConsistencyLevel(entity.ClEventually))
+		answer, err := guard.Query(ctx, config.Vectors, config.Collection, nil, expr, fields, opts...)
 		if err == nil {
 			list, err = rows.Read(answer)
 		}
@@ -169,7 +171,7 @@ func (s *visibleSearch) filter() string {
 	if len(s.crowd) > 0 {
 		terms = append(terms, notIn(rows.Field.Doc, s.crowd))
 	}
-	if len(terms) == 1 && len(s.stamps)+len(s.ids) == 0 {
+	if len(s.stamps)+len(s.ids)+len(s.crowd) == 0 {
 		return s.where
 	}
 	return strings.Join(terms, " and ")

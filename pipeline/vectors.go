@@ -106,17 +106,24 @@ func (v *vectors) query(
 }
 
 // count counts rows at Strong consistency.
-func (v *vectors) count(expr string) (int, error) {
-	answer, err := v.answer(expr, []string{"count(*)"})
-	if err != nil {
-		return 0, v.unread(err)
+func (v *vectors) count(expr string) (n int, err error) {
+	answer, err := v.answer(expr, []string{countField})
+	if err == nil {
+		n, err = readCount(answer)
 	}
+	return n, v.unread(err)
+}
+
+// countField is what a store is asked for that is to count rows.
+const countField = "count(*)"
+
+func readCount(answer client.ResultSet) (int, error) {
 	for _, column := range answer {
 		if numbers, ok := column.(*entity.ColumnInt64); ok && numbers.Len() == 1 {
 			return int(numbers.Data()[0]), nil
 		}
 	}
-	return 0, v.unread(errors.New("the vector store answers count(*) without a number"))
+	return 0, errors.New("the vector store answers count(*) without a number")
 }
 
 func (v *vectors) answer(

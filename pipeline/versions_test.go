@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -21,6 +23,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/version"
+	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // manyValves is version v of a document that goes through in several parts. The
@@ -243,4 +246,50 @@ func TestRefusedNotesBlameNoDocument(t *testing.T) {
 	_, err = w.run()
 	require.NoError(t, err)
 	w.requireComplete(2)
+}
+
+// forgetful is a vector store that finds nothing by vector once a filter leaves
+// rows out, as the approximate index of a growing segment of Milvus does beside
+// thousands of these.
+type forgetful struct{ plainStore }
+
+// plainStore is a store that searches no text.
+type plainStore struct{ vectorstore.Store }
+
+func (s *forgetful) Search(
+	ctx context.Context, collection string, partitions []string, expr string, fields []string,
+	vectors []entity.Vector, field string, metric entity.MetricType, k int, sp entity.SearchParam,
+	opts ...client.SearchQueryOptionFunc,
+) ([]client.SearchResult, error) {
+	if strings.Contains(expr, "not in") {
+		expr = `id == ""`
+	}
+	return s.Store.Search(ctx, collection, partitions, expr, fields, vectors, field, metric, k, sp, opts...)
+}
+
+// What the store does not find, since its index passes over it, is ranked all
+// the same.
+func TestRowsThatTheIndexPassesOver(t *testing.T) {
+	w := newStillWorld(t)
+	w.corpus(20)
+	_, err := w.run()
+	require.NoError(t, err)
+	plain := func(c *pipeline.Config) { c.Vectors = plainStore{w.store} }
+	search := func(change func(*pipeline.Config)) []pipeline.Hit {
+		found, err := w.pipeline(change).Search(t.Context(), "Was valve 12 opened?", pipeline.SearchOptions{Limit: 20})
+		require.NoError(t, err)
+		return found
+	}
+	before := search(plain)
+	require.Len(t, before, 20)
+	w.write("report.md", manyValves(0))
+	_, err = w.run(w.diesAt(2)) // a note, and rows
+	require.Error(t, err)
+	require.NotEmpty(t, w.notes())
+	after := search(func(c *pipeline.Config) { c.Vectors = &forgetful{plainStore{w.store}} })
+	require.Len(t, after, 20)
+	for i := range before {
+		assert.Equal(t, before[i].ID, after[i].ID)
+		assert.InDelta(t, before[i].Score, after[i].Score, 1e-5)
+	}
 }
