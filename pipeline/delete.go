@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,7 +163,7 @@ const deletedPage = 16_000
 // into one answer. Milvus shows rows that were deleted once more while it moves
 // them to another segment; they are deleted again.
 func (r *deleter) deletePages(documents []*document, filter string) error {
-	fields := []string{rows.Field.ID, rows.Field.Doc, rows.Field.TextSHA}
+	fields := []string{rows.Field.ID, rows.Field.Doc, rows.Field.TextSHA, rows.Field.Ordinal}
 	seen := map[hash]bool{}
 	for vain := 0; vain < vainPages; vain++ {
 		byHash := map[string]*document{}
@@ -192,6 +193,11 @@ const vainPages = 3
 
 // deletePage removes rows and returns how many had not been seen before.
 func (r *deleter) deletePage(page []rows.Row, byHash map[string]*document, seen map[hash]bool) (fresh int) {
+	// In the order in which they were written: 120,000 rows of the embedded store
+	// go in 19 s then, and in 52 s by their ids.
+	slices.SortFunc(page, func(a, b rows.Row) int {
+		return cmp.Or(cmp.Compare(a.Doc, b.Doc), cmp.Compare(a.Ordinal, b.Ordinal))
+	})
 	stale := make([]staleRow, 0, len(page))
 	again := map[*document]int{}
 	for _, row := range page {
