@@ -193,8 +193,8 @@ const vainPages = 3
 
 // deletePage removes rows and returns how many had not been seen before.
 func (r *deleter) deletePage(page []rows.Row, byHash map[string]*document, seen map[hash]bool) (fresh int) {
-	// In the order in which they were written: 120,000 rows of the embedded store
-	// go in 19 s then, and in 52 s by their ids.
+	// In the order in which they were written: 120,000 rows of the embedded
+	// store go in 19 s then, and in 52 s by their ids.
 	slices.SortFunc(page, func(a, b rows.Row) int {
 		return cmp.Or(cmp.Compare(a.Doc, b.Doc), cmp.Compare(a.Ordinal, b.Ordinal))
 	})
