@@ -20,6 +20,7 @@ type committer struct {
 	confirm   *confirmer
 	discard   *discarder
 	settler   *settler
+	replaced  chan *document // whose stale rows are gone
 }
 
 // commit takes a group into the vector store. The order is what makes a kill at
@@ -41,7 +42,7 @@ func (c *committer) commit(group []*part) {
 	}
 	ended := endings(group)
 	c.writer.write(slices.DeleteFunc(slices.Clone(list), func(w writing) bool { return !w.row.IsMark() }))
-	seen := c.confirm.written(group, list)
+	c.confirm.written(group, list)
 	c.embedding.forget(list)
 	for _, p := range group {
 		p.doc.verified.Done()
@@ -49,19 +50,62 @@ func (c *committer) commit(group []*part) {
 	for _, d := range ended {
 		d.verified.Wait() // for the parts that other groups verify
 	}
-	c.replace(ended, seen)
-	c.finish(ended)
+	c.replace(ended)
 }
 
-// replace removes what documents that have ended replace.
-func (c *committer) replace(ended []*document, seen look) {
+// replace removes what documents that have ended replace. Those that replace
+// something are settled later: they are read once more.
+func (c *committer) replace(ended []*document) {
 	c.confirm.current(ended)
 	c.notes.complete(ended)
 	stale, marks := staleRows(ended)
 	c.vectors.removeStale(stale)
 	c.notes.outdate(ended)
 	c.vectors.removeStale(slices.DeleteFunc(marks, func(m staleRow) bool { return m.doc.failure() != nil }))
-	c.confirm.alone(ended, seen)
+	var done []*document
+	for _, d := range ended {
+		if d.failure() == nil && !d.adopted && (d.removed > 0 || d.large) {
+			c.replaced <- d
+		} else {
+			done = append(done, d)
+		}
+	}
+	c.finish(done)
+}
+
+const (
+	// replacedDocuments is how many documents may wait for their last look.
+	replacedDocuments = committers * groupDocuments
+	// replacedRows is about how many rows one such look reads.
+	replacedRows = 4 * wholeRows
+)
+
+// settle looks once more at documents that have replaced others, many at a
+// time, and settles them, until there are no more. It has one call in flight:
+// the committers need not wait for it.
+func (c *committer) settle() {
+	for d := range c.replaced {
+		documents := []*document{d}
+		for n := len(d.own) + len(d.existing); n < replacedRows && len(documents) < groupDocuments; {
+			next, more := c.waiting()
+			if !more {
+				break
+			}
+			documents, n = append(documents, next), n+len(next.own)+len(next.existing)
+		}
+		c.confirm.alone(documents)
+		c.finish(documents)
+	}
+}
+
+// waiting is another document that waits for its last look, if there is one.
+func (c *committer) waiting() (d *document, more bool) {
+	select {
+	case d, more = <-c.replaced:
+		return d, more
+	default:
+		return nil, false
+	}
 }
 
 // finish ends documents: none of their versions is left half.

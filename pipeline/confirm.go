@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/stop"
@@ -40,20 +39,9 @@ func (p *part) collect() {
 	}
 }
 
-// look is when what was written had been read back, and how long that took.
-type look struct {
-	at   time.Time
-	took time.Duration
-}
-
-// wallClock is the time without the monotonic one, which stands still while a
-// machine sleeps.
-func wallClock() time.Time { return time.Now().Round(0) }
-
 // written reads back the rows of a group. What is missing fails its document.
-func (c *confirmer) written(group []*part, list []writing) look {
+func (c *confirmer) written(group []*part, list []writing) {
 	defer c.timed("verify")()
-	began := wallClock()
 	var whole []*document
 	apart := map[*document]bool{}
 	for _, p := range group {
@@ -72,7 +60,6 @@ func (c *confirmer) written(group []*part, list []writing) look {
 	both.Go(func() { c.rows(list) })
 	both.Go(func() { c.readBack(whole) })
 	both.Wait()
-	return look{at: wallClock(), took: wallClock().Sub(began)}
 }
 
 // rows reads rows back by key.
@@ -151,27 +138,18 @@ func (d *document) giveUp(why error) {
 }
 
 // alone reads documents again whose stale rows were removed: another run may
-// have kept some of these, or written others. That run has removed rows and
-// read back what was left since the look that this one trusts, which takes as
-// long as that look did; a deletion that followed it at once needs no other.
-func (c *confirmer) alone(ended []*document, before look) {
+// have kept some of these, or written others. The rows of large documents are
+// counted.
+func (c *confirmer) alone(documents []*document) {
+	defer c.timed("verify")()
 	var again []*document
-	for _, d := range ended {
-		switch {
-		case d.failure() != nil || d.adopted:
-		case d.large:
-			if err := c.counted(d); err != nil {
-				d.fail(err)
-			}
-		case d.removed > 0:
+	for _, d := range documents {
+		if !d.large {
+			d.foreign = nil
 			again = append(again, d)
+		} else if err := c.counted(d); err != nil {
+			d.fail(err)
 		}
-	}
-	if len(again) == 0 || wallClock().Sub(before.at) < before.took/2 {
-		return
-	}
-	for _, d := range again {
-		d.foreign = nil
 	}
 	c.readBack(again)
 	for _, d := range again {

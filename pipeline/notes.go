@@ -231,7 +231,7 @@ func (n *notes) close(ended []*document) {
 		if note == nil {
 			continue
 		}
-		if note.ended++; note.ended < len(note.documents) {
+		if !n.ends(note) {
 			continue
 		}
 		left := slices.DeleteFunc(slices.Clone(note.documents), func(d *document) bool { return !d.halfStored() })
@@ -280,6 +280,15 @@ func (n *notes) outdate(documents []*document) {
 	if len(noted) > 0 {
 		failAll(noted, n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] }))
 	}
+}
+
+// ends counts a document of a note that has ended, and reports whether it was
+// the last.
+func (n *notes) ends(note *openNote) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	note.ended++
+	return note.ended == len(note.documents)
 }
 
 // notesKept is how many notes of complete documents may stay for a while:

@@ -115,6 +115,7 @@ func (r *run) stages(chunker *chunk.Chunker) {
 		existing:  &existing{scope: s, vectors: r.vectors, notes: r.notes, fresh: fresh},
 		writer:    &writer{scope: s, vectors: r.vectors, dimensions: dimensions},
 		notes:     r.notes,
+		replaced:  make(chan *document, replacedDocuments),
 		confirm:   &confirmer{scope: s, vectors: r.vectors},
 		discard:   r.discard,
 		enriching: asking,
@@ -142,6 +143,8 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	}
 	go func() { readers.Wait(); close(r.parts) }()
 	go func() { assemble(r.parts, groups); close(groups) }()
+	var settling sync.WaitGroup
+	settling.Go(r.commit.settle)
 	for range committers {
 		commits.Go(func() {
 			for group := range groups {
@@ -150,6 +153,8 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 		})
 	}
 	commits.Wait()
+	close(r.commit.replaced)
+	settling.Wait()
 	r.notes.ahead.Wait()
 	r.sweep()
 	r.check.loading.Wait()
