@@ -51,6 +51,9 @@ func (r *deleter) all(ids []string) {
 	if err == nil {
 		err = r.check.place(found)
 	}
+	if err == nil {
+		err = r.check.prepared()
+	}
 	for batch := range slices.Chunk(ids, deleteDocuments) {
 		documents := make([]*document, len(batch))
 		for i, id := range batch {
@@ -66,6 +69,7 @@ func (r *deleter) all(ids []string) {
 			r.settleDeleted(d)
 		}
 	}
+	r.notes.finish()
 	r.purge(found != nil)
 }
 
@@ -89,9 +93,13 @@ func (r *deleter) batch(documents []*document, stored bool) {
 		return
 	}
 	if stored {
-		err := r.deleteRows(documents)
+		err := r.notes.deleting(documents)
+		if err == nil {
+			err = r.deleteRows(documents)
+		}
 		if err == nil {
 			err = r.forgetPast(documents)
+			r.notes.deleted(documents)
 		}
 		if err != nil {
 			failAll(documents, err)

@@ -282,6 +282,37 @@ func (n *notes) outdate(documents []*document) {
 	}
 }
 
+// deleting notes that documents are being deleted: what a deletion that is
+// killed leaves is not found.
+func (n *notes) deleting(documents []*document) error {
+	if err := n.known(); err != nil {
+		return err
+	}
+	for _, d := range documents {
+		d.attempt = version.Attempt{Doc: rows.DocumentHash(d.id), At: time.Now().UnixMilli(), Deleted: true}
+		for _, before := range n.before(d) {
+			d.attempt.At = max(d.attempt.At, before.At+1)
+		}
+	}
+	n.write(split(documents))
+	return nil
+}
+
+// deleted removes the notes of documents that are deleted, those of earlier
+// runs first.
+func (n *notes) deleted(documents []*document) {
+	var closed []string
+	for _, d := range documents {
+		if d.note != nil && n.ends(d.note) && !slices.ContainsFunc(d.note.documents, (*document).halfStored) {
+			closed = append(closed, d.note.id)
+		}
+	}
+	n.outdate(documents)
+	if !slices.ContainsFunc(documents, (*document).halfStored) {
+		n.remove(closed, 0)
+	}
+}
+
 // ends counts a document of a note that has ended, and reports whether it was
 // the last.
 func (n *notes) ends(note *openNote) bool {
@@ -418,6 +449,13 @@ func (n *notes) shrinkAll(gone func(version.Attempt) bool) error {
 		err = n.vectors.upsert(smaller, n.dimensions())
 	}
 	return err
+}
+
+// finish ends what a deletion has noted.
+func (n *notes) finish() {
+	n.sweeping.Lock()
+	defer n.sweeping.Unlock()
+	n.forget()
 }
 
 // forget has the journal no longer expect notes, where none of its runs' is

@@ -293,3 +293,51 @@ func TestRowsThatTheIndexPassesOver(t *testing.T) {
 		assert.InDelta(t, before[i].Score, after[i].Score, 1e-5)
 	}
 }
+
+// A deletion that is killed leaves rows without a commit mark; no search may
+// find them.
+func TestKilledDeletionIsNotFound(t *testing.T) {
+	w := newStillWorld(t)
+	w.write("report.md", manyValves(0))
+	w.write("other.txt", "Another document.")
+	_, err := w.run()
+	require.NoError(t, err)
+	_, err = w.pipeline(w.hooked(failsAfter("DeleteByPks", 1), nil)).Delete(t.Context(), "docs/report.md")
+	require.Error(t, err)
+	left := w.rowsOf("docs/report.md")
+	require.NotEmpty(t, left)
+	for _, row := range left {
+		require.False(t, row.IsMark())
+	}
+	assert.Empty(t, w.visible()["docs/report.md"])
+	assert.Len(t, w.hits("Was valve 12 opened 3 times?"), 1)
+	v, faults := w.verified(false)
+	assert.True(t, v.Consistent(), "%v", faults)
+	assert.Equal(t, len(left), faults["docs/report.md"].Rows)
+	assert.Equal(t, pipeline.FaultUnfinished, faults["docs/report.md"].Kind)
+	_, err = w.run() // the file is still there
+	require.NoError(t, err)
+	w.requireComplete(2)
+	assert.Empty(t, w.notes())
+
+	_, err = w.pipeline(w.hooked(failsAfter("DeleteByPks", 1), nil)).Delete(t.Context(), "docs/report.md")
+	require.Error(t, err)
+	require.NotEmpty(t, w.rowsOf("docs/report.md"))
+	w.remove("report.md")
+	_, err = w.run() // it has no work, and finishes the deletion
+	require.NoError(t, err)
+	w.requireComplete(1)
+	assert.Empty(t, w.notes())
+}
+
+// failsAfter is a hook that lets so many calls of a method through.
+func failsAfter(method string, calls int) hook {
+	var left atomic.Int64
+	left.Store(int64(calls))
+	return on(method, func(context.Context, call) error {
+		if left.Add(-1) < 0 {
+			return errors.New("crashed")
+		}
+		return nil
+	})
+}

@@ -45,6 +45,7 @@ type judge struct {
 	named   map[string]bool // stamps of all attempts
 	free    map[place]int   // rows whose stamp is not named
 	stray   map[place]int   // rows with an open stamp
+	deleted int64           // when the document was deleted last; 0 for never
 }
 
 // place is where a version may have a row.
@@ -68,6 +69,10 @@ func newJudge(attempts []Attempt, list []rows.Row) *judge {
 		open: map[string]bool{}, named: map[string]bool{}, free: map[place]int{}, stray: map[place]int{},
 	}
 	for _, a := range attempts {
+		if a.Deleted {
+			j.deleted = max(j.deleted, a.At)
+			continue
+		}
 		j.named[a.Stamp] = true
 		if mark := a.mark(list); mark != nil {
 			j.complete(a, mark)
@@ -75,6 +80,7 @@ func newJudge(attempts []Attempt, list []rows.Row) *judge {
 			j.open[a.Stamp] = true
 		}
 	}
+	j.done = slices.DeleteFunc(j.done, func(c *complete) bool { return c.At < j.deleted })
 	slices.SortStableFunc(j.done, func(a, b *complete) int { return cmp.Compare(a.At, b.At) })
 	for _, c := range j.done {
 		maps.DeleteFunc(j.open, func(stamp string, _ bool) bool { return c.stamps[stamp] })
@@ -152,7 +158,7 @@ func (j *judge) row(row *rows.Row) Standing {
 	switch {
 	case !row.IsMark() && j.open[row.SHA]:
 		return Unfinished
-	case len(j.current) > 0:
+	case len(j.current) > 0, j.deleted > 0:
 		return Stale
 	}
 	return Complete

@@ -17,6 +17,9 @@
 //     those with its stamp and, where it has none for an ordinal, the row that
 //     it shares with the version before. All others are stale.
 //
+// A deletion is an attempt as well: once it is noted, no row belongs to a
+// complete version, unless an attempt that began later has its commit mark.
+//
 // An attempt never shares a row with one that was abandoned: it writes such a
 // row again, with its own stamp. Of what it replaces, the commit marks go last.
 // Rows written before there were stamps have none, and are told apart all the
@@ -48,6 +51,8 @@ type Attempt struct {
 	// Kept is the id of a commit mark that was there before and is its own as
 	// well. It is set once every row of the attempt is there.
 	Kept string `json:"kept,omitempty"`
+	// Deleted says that it removes the document, and writes no version.
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // stampLength is how many hex digits a stamp has: 64 bits, which is enough to
@@ -146,5 +151,6 @@ func (n Notes) Attempts() map[string][]Attempt {
 }
 
 func (a Attempt) equal(b Attempt) bool {
-	return a.Same(b) && a.Stamp == b.Stamp && a.At == b.At && a.Kept == b.Kept && slices.Equal(a.Before, b.Before)
+	return a.Same(b) && a.Stamp == b.Stamp && a.At == b.At && a.Kept == b.Kept && a.Deleted == b.Deleted &&
+		slices.Equal(a.Before, b.Before)
 }
