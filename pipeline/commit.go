@@ -8,6 +8,10 @@ import (
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
+// committers is how many groups are committed at the same time: while one
+// waits for vectors, another is written and a third verified.
+const committers = 4
+
 // committer takes groups of parts into the vector store.
 type committer struct {
 	*scope

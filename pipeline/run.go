@@ -20,10 +20,6 @@ import (
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
-// committers is how many groups are committed at the same time: while one
-// waits for vectors, another is written and a third verified.
-const committers = 4
-
 // run is one Run: it makes the stages and the channels between them.
 type run struct {
 	*scope

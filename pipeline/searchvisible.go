@@ -62,6 +62,9 @@ func (s *visibleSearch) search(ctx context.Context, rank ranking) ([]Hit, error)
 		byVector, byText = s.withCrowd(byVector, vectors), s.withCrowd(byText, texts)
 		var again bool
 		again, vectors, texts, err = s.sift(ctx, k, byVector, byText)
+		if err == nil && !again {
+			again, vectors, texts, err = s.present(ctx, vectors, texts)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -74,6 +77,33 @@ func (s *visibleSearch) search(ctx context.Context, rank ranking) ([]Hit, error)
 		}
 	}
 	return hits(vectors, texts), nil
+}
+
+// present leaves out candidates that are no longer there, and asks for another
+// search then: a document may have been replaced between the two rankings, and
+// its note be gone.
+func (s *visibleSearch) present(
+	ctx context.Context, byVector, byText []candidate,
+) (again bool, vectors, texts []candidate, err error) {
+	vectors, texts = byVector[:min(len(byVector), candidates)], byText[:min(len(byText), candidates)]
+	ids := map[string]bool{}
+	for _, ranking := range [][]candidate{vectors, texts} {
+		for _, c := range ranking {
+			ids[c.row.ID] = true
+		}
+	}
+	if len(ids) == 0 || byText == nil { // one ranking is of one moment
+		return false, byVector, byText, nil
+	}
+	list, err := s.query(ctx, vectorstore.In(rows.Field.ID, slices.Collect(maps.Keys(ids))), []string{rows.Field.ID})
+	if err != nil {
+		return false, nil, nil, err
+	}
+	gone := &verdicts{hidden: ids}
+	for _, row := range list {
+		delete(gone.hidden, row.ID)
+	}
+	return len(gone.hidden) > 0, gone.shown(vectors), gone.shown(texts), nil
 }
 
 // crowding are the documents of the rows that are not shown.

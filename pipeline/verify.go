@@ -568,16 +568,21 @@ func (v *verifier) scan() iter.Seq2[rows.Row, error] {
 var scanFields = []string{rows.Field.ID, rows.Field.Doc, rows.Field.Source}
 
 func (v *verifier) pages(take func(client.ResultSet) bool) error {
-	for offset := int64(0); ; offset += scanPage {
+	for last := ""; ; {
 		var answer client.ResultSet
 		err := v.vectors.call("query", func(guard vectorstore.Guard) (err error) {
-			answer, err = guard.Query(v.ctx, v.Config.Vectors, v.Collection, nil, "", scanFields,
-				client.WithLimit(scanPage), client.WithOffset(offset))
+			answer, err = guard.Query(v.ctx, v.Config.Vectors, v.Collection, nil,
+				rows.Field.ID+" > "+vectorstore.Quote(last), scanFields, client.WithLimit(scanPage))
 			return err
 		})
 		if err != nil || answer.Len() == 0 || !take(answer) {
 			return err
 		}
+		ids, ok := answer.GetColumn(rows.Field.ID).(*entity.ColumnVarChar)
+		if !ok {
+			return fmt.Errorf("the vector store answers without the field %q", rows.Field.ID)
+		}
+		last = ids.Data()[ids.Len()-1] // the next page follows it, whatever a repair has deleted
 	}
 }
 
