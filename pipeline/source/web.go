@@ -196,12 +196,13 @@ func (p *page) again(id, _ string) Item {
 
 // version is now, or unknown where that fails.
 func (p *page) version(ctx context.Context) string {
-	version, _ := p.now(ctx) // which is empty then
+	version, _ := p.now(ctx, -1) // which is empty then
 	return version
 }
 
-// now requests the headers only.
-func (p *page) now(ctx context.Context) (version string, err error) {
+// now requests the headers only. The size is what counts where the server does
+// not say it: many answer HEAD without.
+func (p *page) now(ctx context.Context, size int64) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.web.options.Timeout)
 	defer cancel()
 	answer, err := p.send(ctx, http.MethodHead)
@@ -209,7 +210,10 @@ func (p *page) now(ctx context.Context) (version string, err error) {
 		return "", err
 	}
 	_ = answer.Body.Close() // it is empty
-	return versionOf(answer.Header.Get("ETag"), answer.ContentLength), nil
+	if answer.ContentLength >= 0 {
+		size = answer.ContentLength
+	}
+	return versionOf(answer.Header.Get("ETag"), size), nil
 }
 
 func (p *page) send(ctx context.Context, method string) (*http.Response, error) {
@@ -275,7 +279,7 @@ func (p *page) open(ctx context.Context) (Content, error) {
 		return nil, body.explain(err)
 	}
 	content.version = versionOf(answer.Header.Get("ETag"), content.size)
-	content.current = p.now
+	content.current = func(ctx context.Context) (string, error) { return p.now(ctx, content.size) }
 	return content, nil
 }
 
