@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -251,6 +252,53 @@ func TestRaceOfOneVersion(t *testing.T) {
 	w.requireSettled("a.md")
 	w.requireComplete(2)
 	assert.Empty(t, w.notes())
+}
+
+// A source that is removed while it is ingested leaves nothing of the version
+// that was read, and the one before as it was.
+func TestRaceOfARemovedSource(t *testing.T) {
+	for _, stop := range []string{"UpsertNotes", "Upsert"} {
+		for name, content := range map[string]func(int) string{
+			"small": func(v int) string { return threeValves(fmt.Sprint("version ", v)) }, "large": manyValves,
+		} {
+			for _, before := range []bool{false, true} {
+				t.Run(fmt.Sprint(stop, " ", name, " ", before), func(t *testing.T) {
+					t.Parallel()
+					w := raceWorld(t)
+					if before {
+						w.write("a.md", content(0))
+						w.machine().pass()
+					}
+					expected := w.visible()
+					w.write("a.md", content(1))
+					_, reached, resume := w.stalled(stop)
+					<-reached
+					w.remove("a.md")
+					assert.Equal(t, 1, resume().Deferred)
+					assert.Equal(t, expected, w.visible())
+					assert.Len(t, w.rows(), len(w.requireComplete(len(expected))))
+					assert.Empty(t, w.notes())
+				})
+			}
+		}
+	}
+}
+
+// A file that grows while it is ingested is ingested as it was read. The next
+// run takes the rest.
+func TestRaceOfAGrowingFile(t *testing.T) {
+	w := raceWorld(t)
+	w.write("a.md", threeValves("first version"))
+	late, reached, resume := w.stalled("Upsert")
+	<-reached
+	w.write("a.md", threeValves("first version")+"# Fourth\n\nAppended.\n")
+	summary := resume()
+	assert.Zero(t, summary.Deferred)
+	assert.Len(t, w.rowsOf("docs/a.md"), 3)
+	late.config.Vectors = w.store
+	assert.Equal(t, 1, late.pass().Ingested)
+	assert.Len(t, w.rowsOf("docs/a.md"), 4)
+	w.requireSettled("a.md")
 }
 
 var _ vectorstore.Store = (*hooked)(nil)
