@@ -51,7 +51,9 @@ func requireCurrent(t *testing.T, want bool, current func() (bool, error)) {
 
 func TestCurrentFile(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, file string){
-		"appended":  func(t *testing.T, file string) { require.NoError(t, os.WriteFile(file, []byte("first+"), 0o644)) },
+		"appended": func(t *testing.T, file string) {
+			require.NoError(t, os.WriteFile(file, []byte("first+"), 0o644))
+		},
 		"truncated": func(t *testing.T, file string) { require.NoError(t, os.Truncate(file, 2)) },
 		"touched": func(t *testing.T, file string) {
 			require.NoError(t, os.Chtimes(file, time.Time{}, time.Unix(1e9, 0)))
