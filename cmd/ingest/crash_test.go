@@ -220,8 +220,15 @@ func killInHugeDocuments(t *testing.T, c *command, collection string, times int)
 func (c *command) requireOneVersion(t *testing.T, versions rowSets) {
 	t.Helper()
 	bySource := map[string][]string{}
-	for _, where := range []string{"", `source == "huge/lines.jsonl"`, `source == "huge/report.md"`} {
-		found := c.run(t, "--json", "search", "-n", "100", "--where", where, "Which weir was closed 2 times?")
+	for _, search := range [][]string{
+		{"Weir 30 was closed 2 times."},
+		{"Weir 30. The report says that weir 30 was closed 2 times."},
+		// Close to the text: the index of fresh rows in Milvus looks at an
+		// eighth of them, with a filter too.
+		{"--where", `source == "huge/lines.jsonl"`, "weir: 30, said: Weir 30 was closed 2 times."},
+		{"--where", `source == "huge/report.md"`, "Weir 30. The report says that weir 30 was closed 2 times."},
+	} {
+		found := c.run(t, append([]string{"--json", "search", "-n", "100"}, search...)...)
 		require.Zero(t, found.code, found.stderr)
 		for line := range strings.Lines(found.stdout) {
 			var hit pipeline.Hit
