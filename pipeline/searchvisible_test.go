@@ -375,3 +375,31 @@ func TestCallsOfASearch(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, cheap, calls(flooded))
 }
+
+// A version is abandoned, and its rows and its note removed, between the
+// ranking that finds it and the next look at the notes.
+func TestVersionThatIsAbandonedDuringASearch(t *testing.T) {
+	w := raceWorld(t)
+	w.write("a.md", threeValves("first version"))
+	late, release, ended := w.machine(), make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	late.config.Vectors = &hooked{Store: w.store, before: func(_ context.Context, c call) error {
+		if isMark(c) {
+			close(begun)
+			<-release
+		}
+		return nil
+	}}
+	begin := func() {
+		go func() { defer close(ended); late.pass() }()
+		<-begun
+	}
+	abandon := func() {
+		w.remove("a.md")
+		close(release)
+		<-ended
+	}
+	assert.Empty(t, w.found(w.lookout(begin, abandon)))
+	w.requireSettled("a.md")
+	assert.Empty(t, w.notes())
+}
