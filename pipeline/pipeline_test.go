@@ -324,6 +324,17 @@ func (r *ranked) SearchText(context.Context, string, string, []string, string, i
 	return found(r.byText), nil
 }
 
+// Query finds the rows of both rankings by their ids.
+func (r *ranked) Query(
+	ctx context.Context, collection string, partitions []string, expr string, fields []string,
+	opts ...client.SearchQueryOptionFunc,
+) (client.ResultSet, error) {
+	if !slices.Equal(fields, []string{rows.Field.ID}) {
+		return r.Store.Query(ctx, collection, partitions, expr, fields, opts...)
+	}
+	return client.ResultSet{entity.NewColumnVarChar(rows.Field.ID, slices.Concat(r.byVector, r.byText))}, nil
+}
+
 func TestRankingsAreFused(t *testing.T) {
 	w := newStillWorld(t)
 	w.corpus(1)
