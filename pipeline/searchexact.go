@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
@@ -20,12 +21,12 @@ const exactRows = 4096
 
 // exact completes the ranking of a store that has found less than k rows. An
 // index that finds approximately looks at the nearest vectors only, and passes
-// over those that the filter leaves out: beside thousands of these, Milvus
-// finds few of the others, or none.
+// over those that the filter leaves out, ours or the caller's: beside thousands
+// of these, Milvus finds few of the others, or none.
 func (s *visibleSearch) exact(
 	ctx context.Context, vector []float32, filter string, k int, found []candidate,
 ) ([]candidate, error) {
-	if len(found) >= k || filter == s.where {
+	if len(found) >= k || strings.TrimSpace(filter) == "" {
 		return found, nil
 	}
 	there, err := s.count(ctx, filter)

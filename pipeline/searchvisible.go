@@ -80,8 +80,8 @@ func (s *visibleSearch) search(ctx context.Context, rank ranking) ([]Hit, error)
 }
 
 // present leaves out candidates that are no longer there, and asks for another
-// search then: a document may have been replaced between the two rankings, and
-// its note be gone.
+// search then: a document may have been replaced between the two rankings, or a
+// version given up after them, and the note be gone.
 func (s *visibleSearch) present(
 	ctx context.Context, byVector, byText []candidate,
 ) (again bool, vectors, texts []candidate, err error) {
@@ -92,7 +92,7 @@ func (s *visibleSearch) present(
 			ids[c.row.ID] = true
 		}
 	}
-	if len(ids) == 0 || byText == nil { // one ranking is of one moment
+	if len(ids) == 0 {
 		return false, byVector, byText, nil
 	}
 	list, err := s.query(ctx, vectorstore.In(rows.Field.ID, slices.Collect(maps.Keys(ids))), []string{rows.Field.ID})

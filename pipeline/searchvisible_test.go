@@ -379,6 +379,37 @@ func TestCallsOfASearch(t *testing.T) {
 // A version is abandoned, and its rows and its note removed, between the
 // ranking that finds it and the next look at the notes.
 func TestVersionThatIsAbandonedDuringASearch(t *testing.T) {
+	around := map[string]func(w *world, begin, abandon func()) vectorstore.Store{
+		"with text": func(w *world, begin, abandon func()) vectorstore.Store { return w.lookout(begin, abandon) },
+		"without text": func(w *world, begin, abandon func()) vectorstore.Store {
+			return &aroundSearch{plainStore{w.store}, begin, abandon}
+		},
+	}
+	for name, store := range around {
+		t.Run(name, func(t *testing.T) { requireAbandoned(t, store) })
+	}
+}
+
+// aroundSearch does something before the first ranking by vector and after it.
+type aroundSearch struct {
+	plainStore
+
+	before, after func()
+}
+
+func (s *aroundSearch) Search(
+	ctx context.Context, collection string, partitions []string, expr string, fields []string,
+	vectors []entity.Vector, field string, metric entity.MetricType, k int, sp entity.SearchParam,
+	opts ...client.SearchQueryOptionFunc,
+) ([]client.SearchResult, error) {
+	before, after := s.before, s.after
+	s.before, s.after = func() {}, func() {}
+	before()
+	defer after()
+	return s.Store.Search(ctx, collection, partitions, expr, fields, vectors, field, metric, k, sp, opts...)
+}
+
+func requireAbandoned(t *testing.T, around func(w *world, begin, abandon func()) vectorstore.Store) {
 	w := raceWorld(t)
 	w.write("a.md", threeValves("first version"))
 	late, release, ended := w.machine(), make(chan struct{}), make(chan struct{})
@@ -399,7 +430,7 @@ func TestVersionThatIsAbandonedDuringASearch(t *testing.T) {
 		close(release)
 		<-ended
 	}
-	assert.Empty(t, w.found(w.lookout(begin, abandon)))
+	assert.Empty(t, w.found(around(w, begin, abandon)))
 	w.requireSettled("a.md")
 	assert.Empty(t, w.notes())
 }
