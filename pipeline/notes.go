@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -282,6 +281,36 @@ func (n *notes) outdate(documents []*document) {
 	}
 }
 
+// shrinkAll takes attempts out of the notes of earlier runs.
+func (n *notes) shrinkAll(gone func(version.Attempt) bool) error {
+	var empty []string
+	var smaller []*rows.Row
+	left := slices.Clone(n.found)
+	for i, note := range n.found {
+		note.Attempts = slices.DeleteFunc(slices.Clone(note.Attempts), gone)
+		left[i] = note
+		switch len(note.Attempts) {
+		case len(n.found[i].Attempts):
+		case 0:
+			empty = append(empty, note.ID)
+		default:
+			row, err := note.Row(n.dimensions())
+			if err != nil {
+				return n.end.Fault(err)
+			}
+			smaller = append(smaller, row)
+		}
+	}
+	err := n.vectors.deleteRows(empty)
+	if err == nil && len(smaller) > 0 {
+		err = n.vectors.upsert(smaller, n.dimensions())
+	}
+	if err == nil {
+		n.found = left
+	}
+	return err
+}
+
 // deleting notes that documents are being deleted: what a deletion that is
 // killed leaves is not found.
 func (n *notes) deleting(documents []*document) error {
@@ -346,128 +375,4 @@ func (n *notes) remove(closed []string, most int) {
 	n.mu.Lock()
 	n.open -= len(now)
 	n.mu.Unlock()
-}
-
-// noteAge is the age from which a note of another journal's run counts as
-// abandoned. It is far beyond the time that a document takes.
-const noteAge = 24 * time.Hour
-
-// abandoned reports whether the run that wrote a note is over: runs of one
-// journal follow each other.
-func (n *notes) abandoned(note version.Note) bool {
-	return note.Run != n.run && (note.Writer == n.writer || time.Since(note.At) > noteAge)
-}
-
-// sweep removes what earlier runs left of documents that did not come up in
-// this one, and the notes of those that have one version again. What cannot be
-// removed now is left to the next run, and what another journal's run may still
-// be writing to that.
-func (n *notes) sweep(discard *discarder) {
-	n.remove(nil, 0)
-	if err := n.known(); err != nil {
-		return // which has ended the run, or keeps the next from sweeping as well
-	}
-	n.sweeping.Lock()
-	defer n.sweeping.Unlock()
-	if err := n.sweepAll(discard); err != nil {
-		if !n.end.Over() {
-			n.Logger.Warn("rows of unfinished versions stay in the collection, hidden, until the next run", "error", err)
-		}
-		return
-	}
-	n.forget()
-}
-
-// sweepAll goes by the rule of outdate: rows, notes that are no longer true,
-// commit marks, and last the notes that tell these apart.
-func (n *notes) sweepAll(discard *discarder) error {
-	current := map[string]bool{} // attempts, by stamp and time
-	var marks []string
-	for _, doc := range n.abandonedDocuments() {
-		left, err := discard.remains(doc, n.byDoc[doc])
-		if err != nil {
-			return err
-		}
-		n.done[doc] = true
-		marks = append(marks, left.marks...)
-		for _, a := range left.current {
-			current[attemptKey(a)] = true
-		}
-	}
-	err := n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] && !current[attemptKey(a)] })
-	if err == nil {
-		err = n.vectors.deleteRows(marks)
-	}
-	if err == nil {
-		err = n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] })
-	}
-	return err
-}
-
-func attemptKey(a version.Attempt) string { return a.Stamp + strconv.FormatInt(a.At, 10) }
-
-// abandonedDocuments are those in notes of runs that are over, by hash, that
-// did not come up in this run.
-func (n *notes) abandonedDocuments() (hashes []string) {
-	for _, note := range n.found {
-		if !n.abandoned(note) {
-			continue
-		}
-		for _, a := range note.Attempts {
-			if _, known := n.done[a.Doc]; !known && !slices.Contains(hashes, a.Doc) {
-				hashes = append(hashes, a.Doc)
-			}
-		}
-	}
-	return hashes
-}
-
-// shrinkAll takes attempts out of the notes of earlier runs.
-func (n *notes) shrinkAll(gone func(version.Attempt) bool) error {
-	var empty []string
-	var smaller []*rows.Row
-	for i := range n.found {
-		left := slices.DeleteFunc(slices.Clone(n.found[i].Attempts), gone)
-		switch len(left) {
-		case len(n.found[i].Attempts):
-			continue
-		case 0:
-			empty = append(empty, n.found[i].ID)
-		default:
-			note := n.found[i]
-			note.Attempts = left
-			row, err := note.Row(n.dimensions())
-			if err != nil {
-				return n.end.Fault(err)
-			}
-			smaller = append(smaller, row)
-		}
-		n.found[i].Attempts = left
-	}
-	err := n.vectors.deleteRows(empty)
-	if err == nil && len(smaller) > 0 {
-		err = n.vectors.upsert(smaller, n.dimensions())
-	}
-	return err
-}
-
-// finish ends what a deletion has noted.
-func (n *notes) finish() {
-	n.sweeping.Lock()
-	defer n.sweeping.Unlock()
-	n.forget()
-}
-
-// forget has the journal no longer expect notes, where none of its runs' is
-// left.
-func (n *notes) forget() {
-	left := slices.ContainsFunc(n.found, func(note version.Note) bool {
-		return n.abandoned(note) && len(note.Attempts) > 0
-	})
-	if left || n.open > 0 || !n.noted {
-		return
-	}
-	if err := n.Journal.SetUnfinished(n.lasting(), n.Destination, false); err != nil {
-		_ = n.end.Fault(err) // the next run looks for them
-	}
 }

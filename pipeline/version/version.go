@@ -129,8 +129,8 @@ func Read(list []rows.Row) (Notes, error) {
 	notes := make(Notes, len(list))
 	for i, row := range list {
 		if err := json.Unmarshal(row.Meta, &notes[i]); err != nil {
-			return nil, fmt.Errorf("a note of unfinished documents (row %s) cannot be read, "+
-				"a newer version may have written it: %w", row.ID, err)
+			return nil, fmt.Errorf("a note of unfinished documents (row %s) cannot be read; "+
+				"if a newer version wrote it, use that version: %w", row.ID, err)
 		}
 		notes[i].ID = row.ID
 	}
