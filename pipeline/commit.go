@@ -168,6 +168,9 @@ func endings(group []*part) (ended []*document) {
 		if n := len(p.rows); n > 0 && p.rows[n-1].IsMark() && !d.adopted {
 			d.mark = p.rows[n-1].ID
 			d.markHeld = slices.Contains(d.marks, d.mark)
+			if !d.large {
+				d.own[d.mark] = true
+			}
 		}
 		ended = append(ended, d)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"sync"
 
@@ -32,11 +33,13 @@ func (p *part) collect() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.large = d.large || len(d.own)+len(p.rows) > wholeRows || len(d.existing) > wholeRows; d.large {
-		d.own = nil
+		d.unread, d.own = append(d.unread, slices.Collect(maps.Keys(d.own))...), nil
 		return
 	}
 	for _, row := range p.rows {
-		d.own[row.ID] = true
+		if !row.IsMark() { // which is written after all others
+			d.own[row.ID] = true
+		}
 	}
 }
 
@@ -44,45 +47,68 @@ func (p *part) collect() {
 func (c *confirmer) written(group []*part, list []writing) {
 	defer c.timed("verify")()
 	var whole []*document
-	apart := map[*document]bool{}
+	large := map[*document][]string{}
 	for _, p := range group {
 		switch d := p.doc; {
 		case d.failure() != nil || d.adopted:
-		case p.last && !d.large:
+		case d.isLarge():
+			large[d] = append(large[d], d.takeUnread()...)
+		case p.last: // its other parts are written, and read now as well
 			whole = append(whole, d)
-		default:
-			apart[d] = true
 		}
 	}
-	list = slices.DeleteFunc(slices.Clone(list), func(w writing) bool {
-		return !apart[w.doc] || w.doc.failure() != nil
-	})
-	var both sync.WaitGroup // each waits for the store's time tick
-	both.Go(func() { c.rows(list) })
-	both.Go(func() { c.readBack(whole) })
-	both.Wait()
+	for _, w := range list {
+		if _, ok := large[w.doc]; ok {
+			large[w.doc] = append(large[w.doc], w.row.ID)
+		}
+	}
+	for d, ids := range large {
+		if err := c.there(ids); err != nil {
+			d.fail(err)
+		}
+	}
+	c.readBack(whole)
 }
 
-// rows reads rows back by key.
-func (c *confirmer) rows(written []writing) {
-	for batch := range slices.Chunk(written, writeRows) {
-		ids := make([]string, len(batch))
-		for i, one := range batch {
-			ids[i] = one.row.ID
+// isLarge reports whether the document has more rows than are read at once, as
+// far as it is known.
+func (d *document) isLarge() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.large
+}
+
+// takeUnread gives the rows that were not read back when the document was not
+// known to be large.
+func (d *document) takeUnread() (ids []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ids, d.unread = d.unread, nil
+	return ids
+}
+
+// there reads rows back by key.
+func (c *confirmer) there(ids []string) error {
+	for batch := range slices.Chunk(ids, writeRows) {
+		found, err := c.vectors.query(vectorstore.In(rows.Field.ID, batch), []string{rows.Field.ID})
+		if err != nil {
+			return err
 		}
-		found, err := c.vectors.query(vectorstore.In(rows.Field.ID, ids), []string{rows.Field.ID})
-		there := make(map[hash]bool, len(found))
+		there := make(map[string]bool, len(found))
 		for _, row := range found {
-			there[hashed(row.ID)] = true
+			there[row.ID] = true
 		}
-		for _, one := range batch {
-			if err != nil {
-				one.doc.fail(err)
-			} else if !there[hashed(one.row.ID)] {
-				one.doc.fail(incomplete(1))
+		lost := 0
+		for _, id := range batch {
+			if !there[id] {
+				lost++
 			}
 		}
+		if lost > 0 {
+			return incomplete(lost)
+		}
 	}
+	return nil
 }
 
 func incomplete(chunks int) error {
@@ -179,18 +205,15 @@ func (c *confirmer) same(documents []*document) (bool, error) {
 	}
 	expr := vectorstore.In(rows.Field.Doc, hashes)
 	var n int
-	var found []rows.Row
-	var countErr, markErr error
-	var both sync.WaitGroup
-	both.Go(func() { n, countErr = c.vectors.count(expr) })
-	both.Go(func() {
-		found, markErr = c.vectors.query(expr+" and "+rows.Field.Chunks+" != 0", []string{rows.Field.ID})
-	})
-	both.Wait()
+	var countErr error
+	var counting sync.WaitGroup // both wait for the store's time tick
+	counting.Go(func() { n, countErr = c.vectors.count(expr) })
+	found, err := c.vectors.query(expr+" and "+rows.Field.Chunks+" != 0", []string{rows.Field.ID})
+	counting.Wait()
 	for _, row := range found {
 		delete(marks, row.ID)
 	}
-	return n == sum && len(found) == len(documents) && len(marks) == 0, cmp.Or(countErr, markErr)
+	return n == sum && len(found) == len(documents) && len(marks) == 0, cmp.Or(countErr, err)
 }
 
 func contended() error {

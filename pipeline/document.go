@@ -85,6 +85,7 @@ type attempting struct {
 	marks   []string        // commit marks that the store held, by id
 	own     map[string]bool // its rows, by id; nil for a large document
 	large   bool            // it has more rows than are read at once
+	unread  []string        // rows of a large document that were not read back yet, by id
 	foreign []string        // rows that another run has written meanwhile, by id
 
 	mark      string // its own commit mark, by id; set with the last part
