@@ -203,17 +203,21 @@ func (c *confirmer) same(documents []*document) (bool, error) {
 	if len(documents) == 0 {
 		return true, nil
 	}
-	expr := vectorstore.In(rows.Field.Doc, hashes)
-	var n int
-	var countErr error
-	var counting sync.WaitGroup // both wait for the store's time tick
-	counting.Go(func() { n, countErr = c.vectors.count(expr) })
-	found, err := c.vectors.query(expr+" and "+rows.Field.Chunks+" != 0", []string{rows.Field.ID})
-	counting.Wait()
+	n, found, err := c.tally(vectorstore.In(rows.Field.Doc, hashes))
 	for _, row := range found {
 		delete(marks, row.ID)
 	}
-	return n == sum && len(found) == len(documents) && len(marks) == 0, cmp.Or(countErr, err)
+	return n == sum && len(found) == len(documents) && len(marks) == 0, err
+}
+
+// tally counts the rows that match, and reads the commit marks among them.
+func (c *confirmer) tally(expr string) (n int, marks []rows.Row, err error) {
+	var countErr error
+	var counting sync.WaitGroup // both wait for the store's time tick
+	counting.Go(func() { n, countErr = c.vectors.count(expr) })
+	marks, err = c.vectors.query(expr+andMarked, []string{rows.Field.ID})
+	counting.Wait()
+	return n, marks, cmp.Or(countErr, err)
 }
 
 func contended() error {
@@ -224,12 +228,7 @@ func contended() error {
 // counted checks that a large document has its rows and the commit mark of one
 // version. Rows that were removed may still be counted.
 func (c *confirmer) counted(d *document) error {
-	doc := rows.Field.Doc + " == " + vectorstore.Quote(rows.DocumentHash(d.id))
-	n, err := c.vectors.count(doc)
-	if err != nil {
-		return err
-	}
-	marks, err := c.vectors.query(doc+" and "+rows.Field.Chunks+" != 0", []string{rows.Field.ID})
+	n, marks, err := c.tally(ofDocument(rows.DocumentHash(d.id)))
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (r *deleter) forgetPast(documents []*document) error {
 
 // deleteRows removes all rows of documents, of whatever version.
 func (r *deleter) deleteRows(documents []*document) error {
-	if err := r.deletePages(documents, " and "+rows.Field.Chunks+" != 0"); err != nil {
+	if err := r.deletePages(documents, andMarked); err != nil {
 		return err
 	}
 	return r.deletePages(documents, "")

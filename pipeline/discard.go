@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 
@@ -72,8 +73,8 @@ func (x *discarder) stamped(a version.Attempt) error {
 	if a.Stamp == "" {
 		return nil
 	}
-	doc := rows.Field.Doc + " == " + vectorstore.Quote(a.Doc)
-	marks, err := x.vectors.query(doc+" and "+rows.Field.Chunks+" != 0", judgedFields)
+	doc := ofDocument(a.Doc)
+	marks, err := x.vectors.query(doc+andMarked, judgedFields)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ type remnants struct {
 // remains removes all rows of a document that belong to no complete version, by
 // the attempts on it, but for commit marks.
 func (x *discarder) remains(doc string, attempts []version.Attempt) (left remnants, err error) {
-	list, err := x.vectors.query(rows.Field.Doc+" == "+vectorstore.Quote(doc), judgedFields)
+	list, err := x.vectors.query(ofDocument(doc), judgedFields)
 	if err != nil {
 		return left, err
 	}
@@ -131,19 +132,17 @@ func (x *discarder) rows(ids []string) error {
 	if x.keep == nil {
 		return x.vectors.forgetRows(ids)
 	}
-	for len(ids) > 0 {
-		n := min(len(ids), paidPage)
-		found, err := x.vectors.query(vectorstore.In(rows.Field.ID, ids[:n]), paidFields)
+	for batch := range slices.Chunk(ids, paidPage) {
+		found, err := x.vectors.query(vectorstore.In(rows.Field.ID, batch), paidFields)
 		if err == nil {
 			err = x.keepPaid(found)
 		}
 		if err == nil {
-			err = x.vectors.forgetRows(ids[:n])
+			err = x.vectors.forgetRows(batch)
 		}
 		if err != nil {
 			return err
 		}
-		ids = ids[n:]
 	}
 	return nil
 }

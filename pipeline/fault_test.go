@@ -1,13 +1,10 @@
 package pipeline_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,14 +205,7 @@ func TestDoctor(t *testing.T) {
 // dies is a vector store that takes so many writes: from then on nothing is
 // written, as if the process had been killed there.
 func (w *world) dies(writes int) func(*pipeline.Config) {
-	var left atomic.Int64
-	left.Store(int64(writes))
-	return w.hooked(func(_ context.Context, c call) error {
-		if (c.method == "Upsert" || c.method == "DeleteByPks") && left.Add(-1) < 0 {
-			return errors.New("crashed")
-		}
-		return nil
-	}, nil)
+	return w.hooked(crash(after(writes, isWrite)), nil)
 }
 
 // Wherever the writing stops, each document is as it was or complete, the next

@@ -1,10 +1,7 @@
 package pipeline_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -73,14 +70,5 @@ func TestClocksApart(t *testing.T) {
 
 // diesAtDeletion lets so many deletions through, and after the next nothing.
 func (w *world) diesAtDeletion(deletions int) func(*pipeline.Config) {
-	var dead atomic.Bool
-	var left atomic.Int64
-	left.Store(int64(deletions))
-	return w.hooked(func(_ context.Context, c call) error {
-		if dead.Load() || c.method == "DeleteByPks" && left.Add(-1) < 0 {
-			dead.Store(true)
-			return errors.New("crashed")
-		}
-		return nil
-	}, nil)
+	return w.diesBefore(after(deletions, isDeletion))
 }

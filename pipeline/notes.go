@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"slices"
 	"sync"
 	"time"
@@ -120,19 +119,26 @@ func split(documents []*document) (list []*openNote) {
 // did not end.
 func (n *notes) attempt(d *document) version.Attempt {
 	a := version.Attempt{
-		Doc: rows.DocumentHash(d.id), SHA: d.sha, Policy: d.policy, At: time.Now().UnixMilli(), Before: d.marks,
+		Doc: rows.DocumentHash(d.id), SHA: d.sha, Policy: d.policy, At: n.now(d), Before: d.marks,
 	}
 	for _, before := range n.before(d) {
-		a.At = max(a.At, before.At+1) // whatever the clocks of two machines say
 		if before.Same(a) && d.resumed == before.Stamp {
 			a.Stamp = before.Stamp
+			return a
 		}
-	}
-	if a.Stamp != "" {
-		return a
 	}
 	a.Stamp = version.Stamp(a.Doc, a.SHA, a.Policy, func(stamp string) bool { return d.stamps[stamp] })
 	return a
+}
+
+// now is the time, or just after all earlier attempts on a document, whatever
+// the clocks of two machines say.
+func (n *notes) now(d *document) int64 {
+	at := time.Now().UnixMilli()
+	for _, before := range n.before(d) {
+		at = max(at, before.At+1)
+	}
+	return at
 }
 
 // write writes notes, all in one call, for the first time or with what has
@@ -182,7 +188,7 @@ func (n *notes) row(note *openNote) (*rows.Row, error) {
 		d.note = note
 	}
 	if note.id == "" {
-		note.id = noteID()
+		note.id = "note-" + rand.Text()
 		n.mu.Lock()
 		n.open++
 		n.mu.Unlock()
@@ -193,12 +199,6 @@ func (n *notes) row(note *openNote) (*rows.Row, error) {
 		return nil, n.end.Fault(err)
 	}
 	return row, nil
-}
-
-func noteID() string {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	return "note-" + hex.EncodeToString(id[:])
 }
 
 // complete says in the notes of documents whose commit mark was there before
@@ -223,14 +223,9 @@ func (n *notes) close(ended []*document) {
 	var closed []string
 	var smaller []*openNote
 	for _, d := range ended {
-		if d.failure() != nil {
-			n.leave(d)
-		}
+		n.leave(d)
 		note := d.note
-		if note == nil {
-			continue
-		}
-		if !n.ends(note) {
+		if note == nil || !n.ends(note) {
 			continue
 		}
 		left := slices.DeleteFunc(slices.Clone(note.documents), func(d *document) bool { return !d.halfStored() })
@@ -250,7 +245,8 @@ func (n *notes) close(ended []*document) {
 // document that is not complete.
 func (d *document) halfStored() bool { return d.failure() != nil && !d.discarded }
 
-// leave leaves a document that is deferred to the next run.
+// leave leaves to the next run what earlier ones noted of a document that is
+// deferred.
 func (n *notes) leave(d *document) {
 	doc := rows.DocumentHash(d.id)
 	if len(n.byDoc[doc]) == 0 || !d.halfStored() {
@@ -318,10 +314,7 @@ func (n *notes) deleting(documents []*document) error {
 		return err
 	}
 	for _, d := range documents {
-		d.attempt = version.Attempt{Doc: rows.DocumentHash(d.id), At: time.Now().UnixMilli(), Deleted: true}
-		for _, before := range n.before(d) {
-			d.attempt.At = max(d.attempt.At, before.At+1)
-		}
+		d.attempt = version.Attempt{Doc: rows.DocumentHash(d.id), At: n.now(d), Deleted: true}
 	}
 	n.write(split(documents))
 	return nil

@@ -8,11 +8,8 @@ import (
 	"strings"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
-	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 
 	"github.com/penstock-go/penstock/pipeline/rows"
-	"github.com/penstock-go/penstock/pipeline/service"
-	"github.com/penstock-go/penstock/vectorstore"
 )
 
 // exactRows is how many rows are read with their vectors, and ranked here, at
@@ -71,13 +68,8 @@ func cosine(a, b []float32) float64 {
 
 // count counts the rows that match.
 func (s *visibleSearch) count(ctx context.Context, filter string) (n int, err error) {
-	config := s.config
-	err = service.Vectors(config.VectorGuard).CallVectors(ctx, "query", func(guard vectorstore.Guard) error {
-		answer, err := guard.Query(ctx, config.Vectors, config.Collection, nil, filter, []string{countField},
-			client.WithSearchQueryConsistencyLevel(entity.ClEventually))
-		if err == nil {
-			n, err = readCount(answer)
-		}
+	err = s.read(ctx, filter, []string{countField}, func(answer client.ResultSet) (err error) {
+		n, err = readCount(answer)
 		return err
 	})
 	return n, err

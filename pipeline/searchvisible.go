@@ -174,16 +174,26 @@ func (s *visibleSearch) look(ctx context.Context) error {
 func (s *visibleSearch) query(
 	ctx context.Context, expr string, fields []string, opts ...client.SearchQueryOptionFunc,
 ) (list []rows.Row, err error) {
+	err = s.read(ctx, expr, fields, func(answer client.ResultSet) (err error) {
+		list, err = rows.Read(answer)
+		return err
+	}, opts...)
+	return list, err
+}
+
+func (s *visibleSearch) read(
+	ctx context.Context, expr string, fields []string, take func(client.ResultSet) error,
+	opts ...client.SearchQueryOptionFunc,
+) error {
 	config := s.config
 	opts = append(opts, client.WithSearchQueryConsistencyLevel(entity.ClEventually))
-	err = service.Vectors(config.VectorGuard).CallVectors(ctx, "query", func(guard vectorstore.Guard) error {
+	return service.Vectors(config.VectorGuard).CallVectors(ctx, "query", func(guard vectorstore.Guard) error {
 		answer, err := guard.Query(ctx, config.Vectors, config.Collection, nil, expr, fields, opts...)
-		if err == nil {
-			list, err = rows.Read(answer)
+		if err != nil {
+			return err
 		}
-		return err
+		return take(answer)
 	})
-	return list, err
 }
 
 // filter is the caller's, without what the store is to leave out.
@@ -310,8 +320,8 @@ func (s *visibleSearch) judge(ctx context.Context, v *verdicts, asked map[string
 // around reads the commit marks of all documents that have notes, and all rows
 // at the places of candidates.
 func (s *visibleSearch) around(ctx context.Context, asked map[string]rows.Row) (map[string][]rows.Row, error) {
-	marks, err := s.query(ctx, vectorstore.In(rows.Field.Doc, slices.Collect(maps.Keys(s.noted)))+
-		" and "+rows.Field.Chunks+" != 0", judgedFields)
+	noted := vectorstore.In(rows.Field.Doc, slices.Collect(maps.Keys(s.noted)))
+	marks, err := s.query(ctx, noted+andMarked, judgedFields)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package pipeline_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -119,14 +118,13 @@ func (w *world) diesBefore(last func(call) bool) func(*pipeline.Config) {
 		mu.Lock()
 		defer mu.Unlock()
 		if dead = dead || last(c); dead {
-			return errors.New("crashed")
+			return errCrashed
 		}
 		return nil
 	}, nil)
 }
 
-func isMark(c call) bool     { return c.method == "Upsert" && c.rows == 1 }
-func isDeletion(c call) bool { return c.method == "DeleteByPks" }
+func isMark(c call) bool { return c.method == "Upsert" && c.rows == 1 }
 
 // answers are the answers to a question, with and without a filter.
 func (w *world) answers() (list [][]pipeline.Hit) {

@@ -1,8 +1,8 @@
 package pipeline
 
 import (
+	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline/version"
@@ -41,7 +41,7 @@ func (n *notes) sweep(discard *discarder) {
 // sweepAll goes by the rule of outdate: rows, notes that are no longer true,
 // commit marks, and last the notes that tell these apart.
 func (n *notes) sweepAll(discard *discarder) error {
-	current := map[string]bool{} // attempts, by stamp and time
+	current := map[attemptKey]bool{}
 	var marks []string
 	for _, doc := range n.abandonedDocuments() {
 		left, err := discard.remains(doc, n.byDoc[doc])
@@ -51,10 +51,10 @@ func (n *notes) sweepAll(discard *discarder) error {
 		n.done[doc] = true
 		marks = append(marks, left.marks...)
 		for _, a := range left.current {
-			current[attemptKey(a)] = true
+			current[attemptKey{a.Stamp, a.At}] = true
 		}
 	}
-	err := n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] && !current[attemptKey(a)] })
+	err := n.shrinkAll(func(a version.Attempt) bool { return n.done[a.Doc] && !current[attemptKey{a.Stamp, a.At}] })
 	if err == nil {
 		err = n.vectors.deleteRows(marks)
 	}
@@ -64,22 +64,27 @@ func (n *notes) sweepAll(discard *discarder) error {
 	return err
 }
 
-func attemptKey(a version.Attempt) string { return a.Stamp + strconv.FormatInt(a.At, 10) }
+// attemptKey tells attempts apart: stamps differ between documents.
+type attemptKey struct {
+	stamp string
+	at    int64
+}
 
 // abandonedDocuments are those in notes of runs that are over, by hash, that
 // did not come up in this run.
-func (n *notes) abandonedDocuments() (hashes []string) {
+func (n *notes) abandonedDocuments() []string {
+	hashes := map[string]bool{}
 	for _, note := range n.found {
 		if !n.abandoned(note) {
 			continue
 		}
 		for _, a := range note.Attempts {
-			if _, known := n.done[a.Doc]; !known && !slices.Contains(hashes, a.Doc) {
-				hashes = append(hashes, a.Doc)
+			if _, known := n.done[a.Doc]; !known {
+				hashes[a.Doc] = true
 			}
 		}
 	}
-	return hashes
+	return slices.Sorted(maps.Keys(hashes))
 }
 
 // finish ends what a deletion has noted.

@@ -150,7 +150,7 @@ func (v *vectors) unread(err error) error {
 }
 
 var (
-	placeOfNotes = rows.Field.Doc + " == " + vectorstore.Quote(version.Place)
+	placeOfNotes = ofDocument(version.Place)
 	noteFields   = []string{rows.Field.ID, rows.Field.Meta}
 )
 
@@ -174,6 +174,12 @@ func unreadableNotes(collection string, err error) *StopError {
 		Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf("collection %q: %w", collection, err),
 	}
 }
+
+// ofDocument is the filter for the rows of a document, by its hash.
+func ofDocument(hash string) string { return rows.Field.Doc + " == " + vectorstore.Quote(hash) }
+
+// andMarked narrows a filter to commit marks.
+var andMarked = " and " + rows.Field.Chunks + " != 0"
 
 // rowsOf reads all rows of documents.
 func (v *vectors) rowsOf(documents []*document, fields []string, take func(*document, rows.Row)) error {

@@ -2,14 +2,12 @@ package pipeline_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,14 +157,7 @@ func kills() int {
 
 // diesAt is dies, with the notes counted as well.
 func (w *world) diesAt(writes int) func(*pipeline.Config) {
-	var left atomic.Int64
-	left.Store(int64(writes))
-	return w.hooked(func(_ context.Context, c call) error {
-		if c.method != "Query" && c.method != "HasCollection" && c.method != "LoadCollection" && left.Add(-1) < 0 {
-			return errors.New("crashed")
-		}
-		return nil
-	}, nil)
+	return w.hooked(crash(after(writes, func(c call) bool { return isWrite(c) || isNote(c) })), nil)
 }
 
 // A note that cannot be read is a matter for the operator: what it hides is
@@ -302,7 +293,7 @@ func TestKilledDeletionIsNotFound(t *testing.T) {
 	w.write("other.txt", "Another document.")
 	_, err := w.run()
 	require.NoError(t, err)
-	_, err = w.pipeline(w.hooked(failsAfter("DeleteByPks", 1), nil)).Delete(t.Context(), "docs/report.md")
+	_, err = w.pipeline(w.hooked(crash(after(1, isDeletion)), nil)).Delete(t.Context(), "docs/report.md")
 	require.Error(t, err)
 	left := w.rowsOf("docs/report.md")
 	require.NotEmpty(t, left)
@@ -320,7 +311,7 @@ func TestKilledDeletionIsNotFound(t *testing.T) {
 	w.requireComplete(2)
 	assert.Empty(t, w.notes())
 
-	_, err = w.pipeline(w.hooked(failsAfter("DeleteByPks", 1), nil)).Delete(t.Context(), "docs/report.md")
+	_, err = w.pipeline(w.hooked(crash(after(1, isDeletion)), nil)).Delete(t.Context(), "docs/report.md")
 	require.Error(t, err)
 	require.NotEmpty(t, w.rowsOf("docs/report.md"))
 	w.remove("report.md")
@@ -328,16 +319,4 @@ func TestKilledDeletionIsNotFound(t *testing.T) {
 	require.NoError(t, err)
 	w.requireComplete(1)
 	assert.Empty(t, w.notes())
-}
-
-// failsAfter is a hook that lets so many calls of a method through.
-func failsAfter(method string, calls int) hook {
-	var left atomic.Int64
-	left.Store(int64(calls))
-	return on(method, func(context.Context, call) error {
-		if left.Add(-1) < 0 {
-			return errors.New("crashed")
-		}
-		return nil
-	})
 }

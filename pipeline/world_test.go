@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -325,6 +327,32 @@ func on(method string, fn hook) hook {
 			return nil
 		}
 		return fn(ctx, c)
+	}
+}
+
+// isWrite tells of calls that change the rows of documents, and isNote of those
+// that change notes.
+func isWrite(c call) bool { return c.method == "Upsert" || c.method == "DeleteByPks" }
+func isNote(c call) bool  { return c.method == "UpsertNotes" }
+
+func isDeletion(c call) bool { return c.method == "DeleteByPks" }
+
+// after is true of the calls that count, once there were so many.
+func after(calls int, counts func(call) bool) func(call) bool {
+	var left atomic.Int64
+	left.Store(int64(calls))
+	return func(c call) bool { return counts(c) && left.Add(-1) < 0 }
+}
+
+var errCrashed = errors.New("crashed")
+
+// crash is a hook that fails some calls.
+func crash(when func(call) bool) hook {
+	return func(_ context.Context, c call) error {
+		if when(c) {
+			return errCrashed
+		}
+		return nil
 	}
 }
 
