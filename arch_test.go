@@ -46,6 +46,7 @@ var arrows = []rule{
 	{"internal/cafile", nil, "one reading of the operator's certificate authorities"},
 	{"internal/shred", nil, "one way to leave nothing of deleted rows in a file"},
 	{"internal/plain", nil, "one way to make text safe to show and to store"},
+	{"internal/secret", nil, "one way to read keys and to keep them out of what is shown"},
 
 	{"metrics", []string{"resilience"}, "it reads breakers and is told about calls, it drives nothing"},
 	{"internal/trace", []string{"resilience"}, "it describes a call through a breaker"},
@@ -58,17 +59,19 @@ var arrows = []rule{
 	{"internal/door/doortest", []string{"resilience", "metrics", "testutil"}, "what the tests of all doors need"},
 	{
 		"llm",
-		[]string{"resilience", "metrics", "internal/door", "internal/trace"},
+		[]string{"resilience", "metrics", "internal/door", "internal/trace", "internal/secret"},
 		"a door guards one upstream and never calls another door",
 	},
 	{
 		"objectstore",
-		[]string{"resilience", "metrics", "internal/door", "internal/trace"},
+		[]string{"resilience", "metrics", "internal/door", "internal/trace", "internal/secret"},
 		"a door guards one upstream and never calls another door",
 	},
 	{
 		"vectorstore",
-		[]string{"resilience", "metrics", "internal/door", "internal/trace", "vectorstore/internal"},
+		[]string{
+			"resilience", "metrics", "internal/door", "internal/trace", "internal/secret", "vectorstore/internal",
+		},
 		"a door guards one upstream and never calls another door",
 	},
 

@@ -3,6 +3,7 @@ package resilience_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -76,6 +77,25 @@ func TestRule7RenewKeepsAStreamAlive(t *testing.T) {
 	r.want(resilience.Open)
 	stream.Done(nil)
 	stream.Renew()
+	r.want(resilience.Open)
+}
+
+// Rule 7: a wait that the client bounds may be longer than ProbeTimeout, and
+// what comes after it may not.
+func TestRule7RenewForOutlastsProbeTimeout(t *testing.T) {
+	r := newRig(t, resilience.Config{ProbeTimeout: 10 * time.Second})
+	r.due()
+	thinking := r.allow()
+	thinking.RenewFor(10 * time.Minute)
+	r.clock.Advance(9 * time.Minute)
+	r.want(resilience.HalfOpen)
+	thinking.RenewFor(time.Second) // shorter than ProbeTimeout
+	r.clock.Advance(9 * time.Second)
+	r.want(resilience.HalfOpen)
+	thinking.RenewFor(math.MaxInt64)
+	r.clock.Advance(time.Hour)
+	thinking.Renew()
+	r.clock.Advance(10 * time.Second)
 	r.want(resilience.Open)
 }
 

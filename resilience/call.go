@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"sync/atomic"
+	"time"
 )
 
 // Op describes one kind of call, so that a door states it once.
@@ -135,12 +136,17 @@ func (p *Permit) Context() context.Context { return p.ctx }
 
 // Renew reports that data still flows: the lease of a probe starts again. For
 // other calls it does nothing.
-func (p *Permit) Renew() {
+func (p *Permit) Renew() { p.RenewFor(0) }
+
+// RenewFor is Renew before a silence that is bounded elsewhere, such as by a
+// client's own timeout: where that is longer than ProbeTimeout, so is the
+// lease. The next Renew ends it.
+func (p *Permit) RenewFor(silence time.Duration) {
 	if p.special == nil || p.special.call.ticket.probe == 0 || p.special.call.shadow || p.ended.Load() {
 		return
 	}
 	now := p.b.now()
-	p.b.apply(func(c *core) { c.renew(p.special.call.ticket, now) })
+	p.b.apply(func(c *core) { c.renew(p.special.call.ticket, now, int64(min(silence, maxWait))) })
 }
 
 // Done ends the call with its error, read by Config.Classify; nil is a

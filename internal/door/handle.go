@@ -95,6 +95,9 @@ func (h *Handle) Context() context.Context { return h.permit.Context() }
 // Renew says that data still flows: the lease of a probe starts again.
 func (h *Handle) Renew() { h.permit.Renew() }
 
+// RenewFor is Renew before a silence that the client bounds.
+func (h *Handle) RenewFor(silence time.Duration) { h.permit.RenewFor(silence) }
+
 // Keep leaves the outcome open when fn of Open returns: what fn has opened
 // decides it later. If the caller's context ends while nobody uses that, the
 // call is abandoned.
