@@ -42,7 +42,7 @@ var surface = map[string]int{
 	"testutil":                    20,
 	"testutil/hostile":            7,
 	"testutil/llmtest":            28,
-	"vectorstore":                 52,
+	"vectorstore":                 53,
 	"vectorstore/sqlitestore":     3,
 	"vectorstore/vectorstoretest": 1,
 }

@@ -3,6 +3,7 @@ package vectorstore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -23,6 +24,29 @@ func checkKeys(c any, ids entity.Column, named bool) error {
 	}
 	if _, bare := c.(*client.GrpcClient); bare && awkward(textKeys(ids)) {
 		return errors.New("a key holds quotes, backslashes or control characters, which only a client made by NewClient can send")
+	}
+	return nil
+}
+
+// checkPaging refuses pages that the SDK would pass over, and then read
+// everything.
+func checkPaging(opts []client.SearchQueryOptionFunc) error {
+	asked := new(client.SearchQueryOption)
+	for _, o := range opts {
+		o(asked)
+	}
+	switch {
+	case asked.Limit < 0 || asked.Offset < 0:
+		return fmt.Errorf("a page of %d rows from row %d; neither can be negative", asked.Limit, asked.Offset)
+	case asked.Offset > math.MaxInt64-asked.Limit:
+		return fmt.Errorf("a page of %d rows from row %d; the server cannot count so far", asked.Limit, asked.Offset)
+	}
+	return nil
+}
+
+func checkTopK(topK int) error {
+	if topK < 1 {
+		return fmt.Errorf("%d rows are asked for, need at least 1", topK)
 	}
 	return nil
 }

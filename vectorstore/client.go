@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"strings"
 	"time"
+	"unicode"
 
 	grpc_retry "github.com/grpc-ecosystem/go-grpc-middleware/retry"
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/penstock-go/penstock/internal/cafile"
+	"github.com/penstock-go/penstock/internal/secret"
 )
 
 const (
@@ -52,15 +55,25 @@ type Config struct {
 // that a server that is down is met at the door and counted. Close the client
 // when it is no longer used.
 //
-// The SDK keeps the schemas that it has seen. Where it or the server refuses an
-// insert or an upsert by one that has changed meanwhile (an alias has moved, a
-// collection was made again), the client asks for the schema of today and
-// writes once more, in the same call.
+// The SDK keeps the schemas that it has seen. Where it or the server refuses a
+// call by one that has changed meanwhile (an alias has moved, a collection was
+// made again), or the SDK cannot read an answer by it, the client asks for the
+// schema of today and makes the request once more, in the same call. A write
+// that the server may have taken is not sent again.
+//
+// The end of a context is that to errors.Is too, beside its gRPC status.
+//
+// Outer white space of the address, the keys and the names is cut off, and line
+// breaks at the end of the password.
 //
 // The context bounds the making of the client only. Errors are an
-// [*ArgumentError] for a bad address or certificate file.
+// [*ArgumentError] for a bad address, certificate file or key.
 func NewClient(ctx context.Context, cfg Config) (client.Client, error) {
-	in := newInspector(cfg.timeout())
+	cfg, err := cfg.trimmed()
+	if err != nil {
+		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
+	}
+	in := newInspector(cfg.timeout(), cfg.APIKey, cfg.Password, cfg.Username+":"+cfg.Password)
 	sdk, err := cfg.sdk(in)
 	if err != nil {
 		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
@@ -70,6 +83,32 @@ func NewClient(ctx context.Context, cfg Config) (client.Client, error) {
 		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
 	}
 	return milvus{c, in}, nil
+}
+
+// trimmed is cfg without the white space around what mounted files and
+// variables hold. What no request can carry is an error.
+func (cfg Config) trimmed() (Config, error) {
+	for _, v := range []struct {
+		name  string
+		value *string
+	}{
+		{"the address", &cfg.Address},
+		{"the user name", &cfg.Username},
+		{"the API key", &cfg.APIKey},
+		{"the database", &cfg.Database},
+	} {
+		text, err := secret.Trim(v.name, *v.value)
+		if err != nil {
+			return cfg, err
+		}
+		*v.value = text
+	}
+	if strings.ContainsFunc(cfg.Database, func(r rune) bool { return r > unicode.MaxASCII }) {
+		return cfg, fmt.Errorf("the database %q: its name must be ASCII", cfg.Database)
+	}
+	cfg.Password = strings.TrimRight(cfg.Password, "\r\n") // spaces may be part of it
+	_, err := secret.Trim("the password", cfg.Password)
+	return cfg, err
 }
 
 func (cfg Config) timeout() time.Duration {

@@ -1,6 +1,7 @@
 package vectorstore
 
 import (
+	"context"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -39,10 +40,11 @@ func (e *ContractError) GRPCStatus() *status.Status { return status.New(codes.In
 
 // ServerError is a reply in which Milvus refuses or fails.
 type ServerError struct {
-	Method    string // of the protocol, for example "Upsert"
-	Code      int32  // Milvus's code, for example 100; see Classify
-	Reason    string // the server's words
-	Retriable bool   // the server's opinion
+	Method     string // of the protocol, for example "Upsert"
+	Code       int32  // Milvus's code, for example 100; see Classify
+	Reason     string // the server's words
+	Retriable  bool   // the server's opinion
+	InputError bool   // the server blames the request, as releases from 2.4 on can say
 }
 
 // Error gives the server's words and its code.
@@ -52,3 +54,23 @@ func (e *ServerError) Error() string {
 
 // GRPCStatus makes status.Code give the kind of fault.
 func (e *ServerError) GRPCStatus() *status.Status { return status.New(meaning(e).code, e.Error()) }
+
+// endedError is the status with which gRPC reports the end of a context: to
+// errors.Is it is the end itself, and its cause.
+type endedError struct {
+	error
+
+	end, cause error
+}
+
+func (e *endedError) GRPCStatus() *status.Status { return status.Convert(e.error) }
+func (e *endedError) Unwrap() []error            { return []error{e.error, e.end, e.cause} }
+
+// ended is err, told apart as the end of ctx if it is that.
+func ended(ctx context.Context, err error) error {
+	code := status.Code(err)
+	if end := ctx.Err(); end != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
+		return &endedError{err, end, context.Cause(ctx)}
+	}
+	return err
+}

@@ -16,8 +16,11 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/milvus-io/milvus-sdk-go/v2/merr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
+
+	"github.com/penstock-go/penstock/internal/secret"
 )
 
 // inspector stands between the SDK and the connection. It knows the schemas
@@ -25,13 +28,18 @@ import (
 // a deadline and reads the status of each reply.
 type inspector struct {
 	timeout time.Duration
+	secrets []string // that are sent, and are not repeated in errors
 
 	mu      sync.RWMutex
-	schemas map[string]*schemapb.CollectionSchema // by the name that was asked for
+	schemas schemas // the latest answers
+	kept    schemas // those that the SDK has kept
 }
 
-func newInspector(timeout time.Duration) *inspector {
-	return &inspector{timeout: timeout, schemas: map[string]*schemapb.CollectionSchema{}}
+// schemas are of collections, by the name that was asked for.
+type schemas map[string]*schemapb.CollectionSchema
+
+func newInspector(timeout time.Duration, secrets ...string) *inspector {
+	return &inspector{timeout: timeout, secrets: secrets, schemas: schemas{}, kept: schemas{}}
 }
 
 func (in *inspector) intercept(
@@ -48,10 +56,21 @@ func (in *inspector) intercept(
 	noteSent(ctx, req)
 	err := invoke(bounded, method, req, reply, cc, opts...)
 	if err == nil {
-		err = in.checkReply(name, req, reply)
+		err = in.checkReply(ctx, name, req, reply)
+	} else {
+		err = ended(bounded, in.masked(err))
 	}
 	if abandon, ok := ctx.Value(abandonKey{}).(context.CancelCauseFunc); ok && err != nil && name == "GetFlushState" {
 		abandon(err)
+	}
+	return err
+}
+
+// masked is an error of the transport without the secrets that it repeats.
+func (in *inspector) masked(err error) error {
+	st := status.Convert(err)
+	if text := secret.Mask(st.Message(), in.secrets...); text != st.Message() {
+		return status.Error(st.Code(), text)
 	}
 	return err
 }
@@ -63,14 +82,27 @@ func (in *inspector) schema(coll string) *schemapb.CollectionSchema {
 	return in.schemas[coll]
 }
 
-func (in *inspector) learn(coll string, schema *schemapb.CollectionSchema) {
+// keptBySDK returns the schema that the SDK goes by, or nil if it will ask.
+func (in *inspector) keptBySDK(coll string) *schemapb.CollectionSchema {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	return in.kept[coll]
+}
+
+func (in *inspector) learn(coll string, schema *schemapb.CollectionSchema, ours bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if schema == nil {
-		delete(in.schemas, coll)
-		return
-	}
 	in.schemas[coll] = schema
+	if !ours {
+		in.kept[coll] = schema
+	}
+}
+
+func (in *inspector) forget(coll string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	delete(in.schemas, coll)
+	delete(in.kept, coll)
 }
 
 // keysKey finds the keys of a Get or DeleteByPks in a context.
@@ -81,8 +113,10 @@ func withKeys(ctx context.Context, ids entity.Column) context.Context {
 }
 
 // rewrite escapes what the SDK has put into expressions as it was: the keys of
-// Get and DeleteByPks, and the last key of an iterator's page.
+// Get and DeleteByPks, and the last key of an iterator's page. It asks for the
+// consistency that the SDK has no word for.
 func (in *inspector) rewrite(ctx context.Context, req any) {
+	strengthen(ctx, req)
 	switch req := req.(type) {
 	case *milvuspb.DeleteRequest:
 		req.Expr = escapeKeys(ctx, req.GetExpr())
@@ -136,6 +170,9 @@ func escapePage(expr, key, sent string) string {
 	return strings.TrimSuffix(head, `"`) + Quote(strings.TrimSuffix(last, `"`))
 }
 
+// oursKey marks the inspector's own requests in a context.
+type oursKey struct{}
+
 // check holds a request against what is known of its collection, and where it
 // does not fit, against what the server says of it now: aliases move and
 // collections are made again, and nobody tells this client.
@@ -143,8 +180,9 @@ func (in *inspector) check(ctx context.Context, name string, req any, cc *grpc.C
 	err := in.checkRequest(ctx, req)
 	if r, ok := req.(interface{ GetCollectionName() string }); ok && err != nil {
 		again := &milvuspb.DescribeCollectionRequest{CollectionName: r.GetCollectionName()}
-		// note reads the answer
-		if _, err := milvuspb.NewMilvusServiceClient(cc).DescribeCollection(ctx, again); err != nil {
+		// note reads the answer, of which the SDK does not hear
+		ours := context.WithValue(ctx, oursKey{}, true)
+		if _, err := milvuspb.NewMilvusServiceClient(cc).DescribeCollection(ours, again); err != nil {
 			return err
 		}
 		err = in.checkRequest(ctx, req)
@@ -188,7 +226,7 @@ func checkSize(req any) error {
 // checkReply turns a reply's status into an error (the SDK looks at the older
 // of its two codes only and keeps neither), and finds shapes over which the SDK
 // would panic.
-func (in *inspector) checkReply(name string, req, reply any) error {
+func (in *inspector) checkReply(ctx context.Context, name string, req, reply any) error {
 	st, has := replyStatus(reply)
 	switch {
 	case !has:
@@ -196,11 +234,11 @@ func (in *inspector) checkReply(name string, req, reply any) error {
 	case st == nil:
 		return &ContractError{Op: name, Reason: "it has no status"}
 	case !merr.Ok(st):
-		return &ServerError{
-			Method: name, Code: merr.Code(merr.Error(st)), Reason: st.GetReason(), Retriable: st.GetRetriable(),
-		}
+		e := serverError(name, st)
+		e.Reason = secret.Mask(e.Reason, in.secrets...)
+		return e
 	}
-	in.note(req, reply)
+	in.note(ctx, req, reply)
 	if err := checkShape(reply); err != nil {
 		return &ContractError{Op: name, Reason: err.Error()}
 	}
@@ -219,14 +257,14 @@ func replyStatus(reply any) (*commonpb.Status, bool) {
 }
 
 // note remembers and forgets schemas.
-func (in *inspector) note(req, reply any) {
+func (in *inspector) note(ctx context.Context, req, reply any) {
 	switch req := req.(type) {
 	case *milvuspb.DescribeCollectionRequest:
 		if r, ok := reply.(*milvuspb.DescribeCollectionResponse); ok {
-			in.learn(req.GetCollectionName(), r.GetSchema())
+			in.learn(req.GetCollectionName(), r.GetSchema(), ctx.Value(oursKey{}) != nil)
 		}
 	case *milvuspb.DropCollectionRequest:
-		in.learn(req.GetCollectionName(), nil)
+		in.forget(req.GetCollectionName())
 	}
 }
 

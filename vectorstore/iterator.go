@@ -23,15 +23,16 @@ type Iterator struct {
 
 // QueryIterator starts reading the rows that the option's expression matches;
 // the first batch is fetched at once. Among the output fields must be the
-// primary key. The SDK reads with the collection's consistency. Close the
-// iterator; where ctx ends, the call's slot comes back even if nobody does.
+// primary key. The SDK reads with the collection's consistency; see [Strong].
+// Close the iterator; where ctx ends, the call's slot comes back even if nobody
+// does.
 func QueryIterator(ctx context.Context, c Server, opt *client.QueryIteratorOption) (*Iterator, error) {
 	return Guard{}.QueryIterator(ctx, c, opt)
 }
 
 // QueryIterator is the package's QueryIterator through the guard's breaker.
 func (g Guard) QueryIterator(ctx context.Context, c Server, opt *client.QueryIteratorOption) (*Iterator, error) {
-	t := target{name: nameIterator, label: "query_iterator", client: c}
+	t := target{name: nameIterator, label: "query_iterator", client: c, invalid: checkStrong(ctx, c)}
 	if opt == nil {
 		return nil, &ArgumentError{Op: t.name, Reason: "no option"}
 	}
@@ -66,6 +67,9 @@ func (i *Iterator) next(ctx context.Context) (client.ResultSet, error) {
 	page, cancel := context.WithCancel(context.WithValue(ctx, pageKey{}, i.expr))
 	defer cancel()
 	defer context.AfterFunc(iteration, cancel)()
+	if strong(iteration) {
+		page = Strong(page)
+	}
 	set, err := i.it.Next(page)
 	if err == nil {
 		if wrong := evenRows(set); wrong != nil {

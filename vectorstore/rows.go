@@ -1,6 +1,7 @@
 package vectorstore
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -43,7 +44,9 @@ func (g Guard) Insert(
 	})
 }
 
-// Get reads rows by key. The column of keys has the name of the primary key.
+// Get reads rows by key. The column of keys has the name of the primary key. It
+// reads with the collection's consistency, so that rows that were written just
+// now may be missing; see [Strong].
 func Get(
 	ctx context.Context, c Reader, collName string, ids entity.Column, opts ...client.GetOption,
 ) (client.ResultSet, error) {
@@ -54,14 +57,20 @@ func Get(
 func (g Guard) Get(
 	ctx context.Context, c Reader, collName string, ids entity.Column, opts ...client.GetOption,
 ) (client.ResultSet, error) {
-	t := target{name: "Get", label: "get", collection: collName, client: c, invalid: checkKeys(c, ids, true)}
+	t := target{
+		name: "Get", label: "get", collection: collName, client: c,
+		invalid: cmp.Or(checkKeys(c, ids, true), checkStrong(ctx, c)),
+	}
 	return call(ctx, g, t, evenRows, func(ctx context.Context) (client.ResultSet, error) {
 		return c.Get(withKeys(ctx, ids), collName, ids, opts...)
 	})
 }
 
 // Query reads the rows that the expression matches. Build expressions of
-// values with [In] and [Quote].
+// values with [In] and [Quote]. A negative limit or offset, over which the SDK
+// passes, is an [*ArgumentError]; how far the server pages, its configuration
+// says (16,384 rows by default). For rows that were written just now see
+// [Strong].
 func Query(
 	ctx context.Context, c Reader, collName string, partitionNames []string, expr string, outputFields []string,
 	opts ...client.SearchQueryOptionFunc,
@@ -74,14 +83,16 @@ func (g Guard) Query(
 	ctx context.Context, c Reader, collName string, partitionNames []string, expr string, outputFields []string,
 	opts ...client.SearchQueryOptionFunc,
 ) (client.ResultSet, error) {
-	t := target{name: "Query", label: "query", collection: collName, client: c}
+	t := target{name: "Query", label: "query", collection: collName, client: c, invalid: checkPaging(opts)}
+	opts = withStrong(ctx, opts)
 	return call(ctx, g, t, evenRows, func(ctx context.Context) (client.ResultSet, error) {
 		return c.Query(ctx, collName, partitionNames, expr, outputFields, opts...)
 	})
 }
 
 // Search finds for each vector the topK nearest rows that the expression
-// matches, best first. A nil sp means no parameters.
+// matches, best first. A nil sp means no parameters. For rows that were written
+// just now see [Strong].
 func Search(
 	ctx context.Context, c Reader, collName string, partitions []string, expr string, outputFields []string,
 	vectors []entity.Vector, vectorField string, metricType entity.MetricType, topK int,
@@ -100,7 +111,11 @@ func (g Guard) Search(
 	if isNil(sp) {
 		sp = noParams()
 	}
-	t := target{name: "Search", label: "search", collection: collName, client: c, invalid: checkVectors(vectors)}
+	t := target{
+		name: "Search", label: "search", collection: collName, client: c,
+		invalid: cmp.Or(checkVectors(vectors), checkTopK(topK), checkPaging(opts)),
+	}
+	opts = withStrong(ctx, opts)
 	return call(ctx, g, t, wantedResults(len(vectors), topK), func(ctx context.Context) ([]client.SearchResult, error) {
 		return settleEmpty(c.Search(ctx, collName, partitions, expr, outputFields,
 			vectors, vectorField, metricType, topK, sp, opts...))
@@ -123,7 +138,8 @@ func (g Guard) HybridSearch(
 ) ([]client.SearchResult, error) {
 	t := target{
 		name: "HybridSearch", label: "hybrid_search", collection: collName, client: c,
-		invalid: checkHybrid(reranker, subRequests),
+		invalid: cmp.Or(
+			checkHybrid(reranker, subRequests), checkTopK(limit), checkPaging(opts), checkStrong(ctx, c)),
 	}
 	return call(ctx, g, t, wantedRows(limit), func(ctx context.Context) ([]client.SearchResult, error) {
 		return settleEmpty(c.HybridSearch(ctx, collName, partitions, limit, outputFields,

@@ -1,11 +1,15 @@
 package vectorstore_test
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -122,4 +126,116 @@ func TestWriteThatHasLeftIsNotSentAgain(t *testing.T) {
 		require.ErrorContains(t, err, "PK Field not found")
 		assert.Equal(t, sent+1, s.count("Insert"))
 	}
+}
+
+// rows answers a Query with these fields, and a Search with the key too.
+func (s *scripted) rows(key entity.Column, fields ...entity.Column) {
+	data := []*schemapb.FieldData{key.FieldData()}
+	for _, f := range fields {
+		data = append(data, f.FieldData())
+	}
+	s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: data})
+	ids := strIDs("a")
+	if key, ok := key.(*entity.ColumnInt64); ok {
+		ids = &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: key.Data()}}}
+	}
+	s.reply("Search", &milvuspb.SearchResults{Status: ok(), Results: &schemapb.SearchResultData{
+		NumQueries: 1, Topks: []int64{1}, Scores: []float32{1}, Ids: ids, FieldsData: data,
+	}})
+}
+
+// reads are one of each kind, of every field.
+func reads(t *testing.T, g vectorstore.Guard, c client.Client) map[string]error {
+	t.Helper()
+	all, errs := []string{"*"}, map[string]error{}
+	_, errs["Query"] = g.Query(t.Context(), c, "docs", nil, `id != ""`, all)
+	_, errs["Get"] = g.Get(t.Context(), c, "docs", entity.NewColumnVarChar("id", []string{"a"}),
+		client.GetWithOutputFields("*"))
+	var found []client.SearchResult
+	found, errs["Search"] = g.Search(t.Context(), c, "docs", nil, "", all, vec, "vector", entity.L2, 1, nil)
+	if errs["Search"] == nil {
+		assert.Equal(t, 1, found[0].IDs.Len())
+	}
+	return errs
+}
+
+// The SDK reads answers by the schema that it has seen first: of a collection
+// that was made again with other fields, every correct read failed for ever,
+// and with a key of another type each was counted as an outage.
+func TestReadsFollowASchemaThatHasChanged(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	g, b := guard(t)
+	schema := docs().WithField(entity.NewField().WithName("old").WithDataType(entity.FieldTypeInt64))
+	vector := entity.NewColumnFloatVector("vector", 4, [][]float32{{1, 0, 0, 0}})
+	s.of(schema)
+	s.rows(entity.NewColumnVarChar("id", []string{"a"}), vector, entity.NewColumnInt64("old", []int64{1}))
+	for name, err := range reads(t, g, c) {
+		require.NoError(t, err, name)
+	}
+	require.Equal(t, 1, s.count("DescribeCollection"))
+
+	schema = entity.NewSchema().WithName("docs").
+		WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).
+		WithField(docs().Fields[1])
+	s.of(schema)
+	s.rows(entity.NewColumnInt64("id", []int64{7}), vector)
+	for name, err := range reads(t, g, c) {
+		require.NoError(t, err, name)
+	}
+	assert.Equal(t, 2, s.count("DescribeCollection"), "asked once")
+	assert.Zero(t, b.Snapshot().Failures)
+
+	asked := s.count("Query")
+	s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{vector.FieldData()}})
+	_, err := g.Query(t.Context(), c, "docs", nil, "id > 0", []string{"*"})
+	require.ErrorContains(t, err, "extra output fields")
+	assert.Equal(t, asked+1, s.count("Query"), "by the same schema nobody asks again")
+}
+
+// An answer that no schema explains is the server's fault.
+func TestSearchThatNoSchemaExplainsIsAskedOnce(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	g, b := guard(t)
+	s.rows(entity.NewColumnInt64("id", []int64{7}))
+	for range 2 {
+		_, err := g.Search(t.Context(), c, "docs", nil, "", nil, vec, "vector", entity.L2, 1, nil)
+		require.ErrorAs(t, err, new(*vectorstore.ContractError))
+	}
+	assert.Equal(t, 2, s.count("Search"))
+	assert.EqualValues(t, 2, b.Snapshot().Failures)
+}
+
+// The pages of an iteration were asked for by the name that the key had before.
+func TestIterationFollowsAKeyThatWasRenamed(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	g, _ := guard(t)
+	var asked []string
+	page := func(field string) {
+		s.on("Query", func(_ context.Context, req any) (any, error) {
+			asked = append(asked, req.(*milvuspb.QueryRequest).GetExpr())
+			key := entity.NewColumnVarChar(field, []string{fmt.Sprintf("k%d", len(asked))})
+			return &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{key.FieldData()}}, nil
+		})
+	}
+	second := func(field string) string {
+		asked = nil
+		page(field)
+		it, err := g.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").
+			WithBatchSize(1).WithOutputFields(field))
+		require.NoError(t, err)
+		defer it.Close()
+		for range 2 {
+			_, err = it.Next(t.Context())
+			require.NoError(t, err)
+		}
+		return asked[1]
+	}
+	assert.Equal(t, `id > "k1"`, second("id"))
+	schema := docs()
+	schema.Fields[0].WithName("key")
+	s.of(schema)
+	assert.Equal(t, `key > "k1"`, second("key"))
 }

@@ -21,8 +21,7 @@ var unsent = []string{
 // Unsent reports whether err is net/http's refusal to send a request, such as
 // one with a line break in a header: nothing has left, and nobody was asked.
 func Unsent(err error) bool {
-	var at *url.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*url.Error](err); ok {
 		if at.Op == "parse" {
 			return true
 		}
