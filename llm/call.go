@@ -2,6 +2,8 @@ package llm
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 
 	"github.com/sashabaranov/go-openai"
@@ -46,29 +48,49 @@ func operation(w *wait, span *trace.Span) door.Op {
 // headers of the answer beside it, which may be nil; describe, which may be nil
 // too, gives the span what a good answer says.
 func call[T any](
-	ctx context.Context, g Guard, name string, span *trace.Span, fn func(context.Context) (T, http.Header, error),
+	ctx context.Context, g Guard, w *wait, span *trace.Span, fn func(context.Context) (T, http.Header, error),
 	describe func(T) []attribute.KeyValue,
 ) (T, error) {
-	w := &wait{operation: name}
-	return door.Call(ctx, g.through(), operation(w, span), func(ctx context.Context) (T, error) {
-		v, headers, err := fn(withWait(ctx, w))
+	admitted := false
+	v, err := door.Open(ctx, g.through(), operation(w, span), func(h *door.Handle) (T, error) {
+		admitted = true
+		if w.operation == opChat { // which may think for longer than a probe has
+			w.lease = h
+		}
+		v, headers, err := fn(withWait(h.Context(), w))
+		if err == io.EOF { //nolint:errorlint // the SDK's word for no body at all, and the door's for a good end
+			err = broken(w.operation, "an empty answer")
+		}
 		switch {
 		case err != nil && w.told.Load() == nil:
 			w.read(headers) // a client of another make, without our transport
 		case err == nil && describe != nil:
-			span.Set(describe(v)...)
+			span.Set(w.masked(describe(v))...)
 		}
-		return v, err
+		return v, redact(err, w.keys())
 	})
+	if !admitted {
+		err = before(ctx, err)
+	}
+	return v, err
 }
 
-func chatSpan(r *openai.ChatCompletionRequest) *trace.Span {
+// before is the error of a call that was not admitted, with the cause where its
+// context had ended.
+func before(ctx context.Context, err error) error {
+	if end := ctx.Err(); end != nil && errors.Is(err, end) {
+		return ended(ctx, err)
+	}
+	return err
+}
+
+func chatSpan(w *wait, r *openai.ChatCompletionRequest) *trace.Span {
 	attrs := []attribute.KeyValue{genAIOperation.String("chat"), genAIModel.String(r.Model)}
 	//lint:ignore SA1019 servers other than OpenAI's know no other name
 	if n := max(r.MaxCompletionTokens, r.MaxTokens); n > 0 { //nolint:staticcheck // as above
 		attrs = append(attrs, genAIMaxTokens.Int(n))
 	}
-	return trace.New("chat "+r.Model, errorType, attrs...)
+	return trace.New("chat "+r.Model, w.errorType, attrs...)
 }
 
 func chatAnswer(r openai.ChatCompletionResponse) []attribute.KeyValue {
@@ -82,12 +104,12 @@ func chatAnswer(r openai.ChatCompletionResponse) []attribute.KeyValue {
 	}
 }
 
-func embeddingsSpan(r *openai.EmbeddingRequest) *trace.Span {
+func embeddingsSpan(w *wait, r *openai.EmbeddingRequest) *trace.Span {
 	attrs := []attribute.KeyValue{genAIOperation.String("embeddings"), genAIModel.String(string(r.Model))}
 	if r.Dimensions > 0 {
 		attrs = append(attrs, genAIDimensions.Int(r.Dimensions))
 	}
-	return trace.New("embeddings "+string(r.Model), errorType, attrs...)
+	return trace.New("embeddings "+string(r.Model), w.errorType, attrs...)
 }
 
 func embeddingsAnswer(r openai.EmbeddingResponse) []attribute.KeyValue {

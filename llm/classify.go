@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,33 +22,46 @@ import (
 // for the breaker:
 //
 //   - the caller cancelled its own context: ignored
-//   - the request was wrong before it left, or the refusal came from another breaker: ignored
+//   - the request was never sent (refused by the SDK or by net/http), or the refusal came from another breaker:
+//     ignored
 //   - 401, 402, 403, and 429 for a spent quota or an unpaid bill: denied
 //   - 429 otherwise: throttled
 //   - 503 and 529 that name a time to wait, longer than none: throttled and
 //     unavailable, which is waited out and counts towards opening the breaker
+//   - 501 and 505, which say that the request is not one for this server: ignored
 //   - 408 and other 5xx: failure; any other 4xx: ignored
 //   - connections, deadlines of any origin, answers that cannot be read, *[ContractError] without a word of the
 //     server's, and all else: failure
 //
 // An error in a stream or an answer under status 200 has no status; its type
 // and code are read as if it had the one that they stand for. The doors know
-// the server's Retry-After too; Classify alone, given an error, does not, and
-// leaves RetryAfter zero.
+// the server's Retry-After too, and the status of an answer whose body broke
+// off; Classify alone, given an error, does not, and leaves RetryAfter zero.
 func Classify(callerCtx context.Context, err error) resilience.Verdict {
 	return new(wait).verdict(callerCtx, err)
 }
 
 // verdict is Classify for an answer whose headers w has read.
 func (w *wait) verdict(callerCtx context.Context, err error) resilience.Verdict {
-	if neverLeft(err) {
+	answer, answered := w.answerOf(err)
+	if neverLeft(err) || !answered && door.Unsent(err) {
 		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
 	v := resilience.Verdict{Outcome: resilience.Failure}
-	if answer, ok := answerOf(err); ok {
+	if answered {
 		v = answer.verdict(w.get())
 	}
 	return door.For(callerCtx, v)
+}
+
+// answerOf is what the server says in err or, where its error broke off, with
+// its status.
+func (w *wait) answerOf(err error) (answer, bool) {
+	if a, ok := answerOf(err); ok {
+		return a, true
+	}
+	status := int(w.status.Load())
+	return answer{status: status}, status >= http.StatusBadRequest
 }
 
 // wrongRequests are the SDK's refusals to send.
@@ -61,9 +73,9 @@ var wrongRequests = []error{
 	openai.ErrReasoningModelLimitationsOther,
 }
 
-// neverLeft is true for errors from before the request was sent: the SDK's
-// checks, values that JSON cannot hold, a URL that cannot be read, and the
-// refusal of a breaker further in.
+// neverLeft is true for errors from before the request was made: the SDK's
+// checks, values that JSON cannot hold, and the refusal of a breaker further
+// in.
 func neverLeft(err error) bool {
 	for _, target := range wrongRequests {
 		if errors.Is(err, target) {
@@ -73,10 +85,8 @@ func neverLeft(err error) bool {
 	var marshal *json.MarshalerError
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
-	var parse *url.Error
 	var denied *resilience.DeniedError
 	return errors.As(err, &marshal) || errors.As(err, &value) || errors.As(err, &kind) ||
-		errors.As(err, &parse) && parse.Op == "parse" ||
 		errors.Is(err, resilience.ErrOpen) || errors.As(err, &denied)
 }
 
@@ -180,6 +190,8 @@ func (a answer) outcome() resilience.Outcome {
 		return resilience.Denied
 	case a.status == http.StatusTooManyRequests:
 		return resilience.Throttled
+	case a.status == http.StatusNotImplemented, a.status == http.StatusHTTPVersionNotSupported:
+		return resilience.Ignored
 	case a.status == http.StatusRequestTimeout,
 		a.status < http.StatusBadRequest, a.status >= http.StatusInternalServerError:
 		return resilience.Failure
@@ -188,18 +200,18 @@ func (a answer) outcome() resilience.Outcome {
 }
 
 // errorType names an error for traces: the status where there is one.
-func errorType(err error) string {
-	if a, ok := answerOf(err); ok {
+func (w *wait) errorType(err error) string {
+	if a, ok := w.answerOf(err); ok {
 		return strconv.Itoa(a.status)
 	}
 	var contract *ContractError
 	switch {
 	case errors.As(err, &contract):
 		return "contract"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
 	case errors.Is(err, context.Canceled):
 		return "cancelled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
 	}
 	return ""
 }

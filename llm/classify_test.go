@@ -102,7 +102,12 @@ var answers = []struct {
 	{name: "500 with an error text", status: 500, body: `{"error":"boom"}`, want: resilience.Failure},
 	{name: "500 without an error", status: 500, body: `{}`, want: resilience.Failure},
 	{name: "500 in HTML", status: 500, body: "<html>", want: resilience.Failure},
+	{name: "501 not implemented", status: 501, want: resilience.Ignored},
+	{name: "501 with seconds", status: 501, header: http.Header{"Retry-After": {"20"}}, want: resilience.Ignored},
+	{name: "505 another HTTP", status: 505, want: resilience.Ignored},
 	{name: "502", status: 502, want: resilience.Failure},
+	{name: "504", status: 504, want: resilience.Failure},
+	{name: "506", status: 506, want: resilience.Failure},
 	{name: "503", status: 503, want: resilience.Failure},
 	{
 		name:   "503 with seconds",
@@ -207,15 +212,21 @@ func held(g llm.Guard, outcome resilience.Outcome) time.Duration {
 // A server that is unavailable is asked five times, whatever time it names; one
 // that throttles is asked each time.
 func TestUnavailableServersOpenTheBreaker(t *testing.T) {
-	for _, row := range []struct {
+	type row struct {
 		fault llmtest.Fault
 		sent  int
-	}{
-		{llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"0"}}}, 5},
-		{llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"1"}}}, 5},
-		{llmtest.Fault{Status: 529, Header: http.Header{"Retry-After": {"1"}}}, 5},
-		{llmtest.RateLimit("1"), 50},
+	}
+	rows := []row{{llmtest.RateLimit("1"), 50}, {llmtest.RateLimit("0"), 50}}
+	for _, after := range []string{
+		"", "0", "0.0", "-0", "-1", "-Inf", "soon", "NaN", "1", "Thu, 01 Jan 2026 11:59:00 GMT",
+		"Thu, 01 Jan 2026 12:00:00 GMT", "Thu, 99 Jan 2026 12:00:00 GMT", "2026-01-01T12:00:00Z",
 	} {
+		head := http.Header{"Retry-After": {after}, "Date": {"Thu, 01 Jan 2026 12:00:00 GMT"}}
+		for _, status := range []int{503, 529} {
+			rows = append(rows, row{llmtest.Fault{Status: status, Header: head}, 5})
+		}
+	}
+	for _, row := range rows {
 		s := llmtest.NewServer(t, llmtest.Options{})
 		s.Script(llmtest.All(row.fault))
 		client := newClient(t, llm.Config{BaseURL: s.URL})
@@ -226,7 +237,8 @@ func TestUnavailableServersOpenTheBreaker(t *testing.T) {
 			for range 50 {
 				require.Error(t, call.do(t.Context()))
 			}
-			assert.Equal(t, row.sent, s.Stats().Requests-before, "%d, %s", row.fault.Status, call.name)
+			sent := s.Stats().Requests - before
+			assert.Equal(t, row.sent, sent, "%d %v, %s", row.fault.Status, row.fault.Header, call.name)
 		}
 	}
 }
@@ -306,7 +318,9 @@ func TestTransportErrorsAreFailures(t *testing.T) {
 		{"accepts and says nothing", silent},
 		{"no such host", "http://host.invalid"},
 	} {
-		client := newClient(t, llm.Config{BaseURL: row.url, Timeout: 100 * time.Millisecond})
+		client := newClient(t, llm.Config{
+			BaseURL: row.url, Timeout: 100 * time.Millisecond, ChatTimeout: 100 * time.Millisecond,
+		})
 		for i, name := range []string{"chat", "stream", "embeddings", "models"} {
 			guard := newGuard(resilience.Config{})
 			err := operations(guard, client)[i].do(t.Context())
@@ -344,7 +358,7 @@ func TestWhoEndedTheCallDecides(t *testing.T) {
 		}, llm.Config{}, 0, resilience.Failure},
 		{"the client's timeout", func() (context.Context, context.CancelFunc) {
 			return context.WithCancel(context.Background())
-		}, llm.Config{Timeout: later}, 0, resilience.Failure},
+		}, llm.Config{Timeout: later, ChatTimeout: later}, 0, resilience.Failure},
 		{"the breaker's timeout", func() (context.Context, context.CancelFunc) {
 			return context.WithCancel(context.Background())
 		}, llm.Config{}, later, resilience.Failure},

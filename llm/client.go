@@ -15,27 +15,36 @@ import (
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/penstock-go/penstock/internal/cafile"
+	"github.com/penstock-go/penstock/internal/secret"
 )
 
 // Config is where an OpenAI-compatible server is and how patient its client is.
 // The zero value is OpenAI itself with the key in OPENAI_API_KEY.
 type Config struct {
 	// BaseURL ends before "/embeddings", usually in "/v1". Default: the
-	// environment's OPENAI_BASE_URL, or https://api.openai.com/v1.
+	// environment's OPENAI_BASE_URL, or https://api.openai.com/v1. This and the
+	// next two are taken without white space around them.
 	BaseURL string
 	// APIKey is sent as a bearer token. Default: the environment's
-	// OPENAI_API_KEY; without either, none is sent.
+	// OPENAI_API_KEY; without either, or where it is blank, none is sent. A
+	// control character in it is an error of NewClient.
 	APIKey string
-	// Organization is sent as OpenAI-Organization. Default: the environment's
-	// OPENAI_ORG_ID.
+	// Organization is sent as OpenAI-Organization, and checked as APIKey is.
+	// Default: the environment's OPENAI_ORG_ID.
 	Organization string
 	// DialTimeout bounds the connection, TLS included. Default 10 s.
 	DialTimeout time.Duration
-	// Timeout bounds a call from its start to the last byte of its answer.
-	// Default 2 min. Of a stream it bounds the time to the headers.
+	// Timeout bounds a call from its start to the last byte of its answer,
+	// unless a model writes the answer: embeddings, the list of models. Default
+	// 2 min.
 	Timeout time.Duration
-	// StreamIdleTimeout bounds the silence between two reads of a stream; a
-	// comment breaks it. Default 1 min.
+	// ChatTimeout is Timeout for chat, whose model may think for minutes. Of a
+	// stream it bounds the wait for the headers, and each silence before the
+	// first content: a text, reasoning, a refusal or a tool call. Default 10
+	// min, as in OpenAI's own clients.
+	ChatTimeout time.Duration
+	// StreamIdleTimeout bounds each silence of a stream after that content; a
+	// comment breaks a silence. Default 5 min.
 	StreamIdleTimeout time.Duration
 	// MaxResponseBytes bounds an answer, decompressed, and a stream as a whole.
 	// Default 64 MiB.
@@ -60,14 +69,32 @@ func NewClient(c Config) (*openai.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	sdk := openai.DefaultConfig(cmp.Or(c.APIKey, os.Getenv("OPENAI_API_KEY")))
-	sdk.BaseURL = cmp.Or(c.BaseURL, os.Getenv("OPENAI_BASE_URL"), sdk.BaseURL)
-	sdk.OrgID = cmp.Or(c.Organization, os.Getenv("OPENAI_ORG_ID"))
-	sdk.HTTPClient = httpClient
+	key, keyErr := setting("APIKey", c.APIKey, "OPENAI_API_KEY")
+	organization, orgErr := setting("Organization", c.Organization, "OPENAI_ORG_ID")
+	base, baseErr := setting("BaseURL", c.BaseURL, "OPENAI_BASE_URL")
+	if err := cmp.Or(keyErr, orgErr, baseErr); err != nil {
+		return nil, err
+	}
+	sdk := openai.DefaultConfig(key)
+	sdk.BaseURL, sdk.OrgID, sdk.HTTPClient = cmp.Or(base, sdk.BaseURL), organization, httpClient
 	if err := checkBaseURL(sdk.BaseURL); err != nil {
 		return nil, err
 	}
 	return openai.NewClientWithConfig(sdk), nil
+}
+
+// setting is a value of the configuration, or of the environment where that is
+// empty.
+func setting(field, value, variable string) (string, error) {
+	name := field
+	if value == "" {
+		name, value = variable, os.Getenv(variable)
+	}
+	trimmed, err := secret.Trim("llm: "+name, value)
+	if err == nil && trimmed == "" && field == "BaseURL" && value != "" {
+		return "", fmt.Errorf("llm: %s is blank", name) // and not the default, which is another server
+	}
+	return trimmed, err
 }
 
 // NewHTTPClient makes the HTTP client of NewClient, for SDK configurations of
@@ -77,9 +104,11 @@ func NewClient(c Config) (*openai.Client, error) {
 //	cfg.HTTPClient, err = llm.NewHTTPClient(llm.Config{})
 //	client := openai.NewClientWithConfig(cfg)
 //
-// BaseURL, APIKey and Organization mean nothing here.
+// BaseURL, APIKey and Organization mean nothing here. net/http refuses a key
+// with a line break in it before it sends anything; the doors ignore that.
 func NewHTTPClient(c Config) (*http.Client, error) {
-	if c.DialTimeout < 0 || c.Timeout < 0 || c.StreamIdleTimeout < 0 || c.MaxResponseBytes < 0 || c.MaxConns < 0 {
+	if min(c.DialTimeout, c.Timeout, c.ChatTimeout, c.StreamIdleTimeout) < 0 || c.MaxResponseBytes < 0 ||
+		c.MaxConns < 0 {
 		return nil, errors.New("llm: timeouts and limits must not be negative")
 	}
 	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
@@ -94,8 +123,8 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	return &http.Client{
 		Transport: &transport{
 			pooled: pooled, fresh: fresh,
-			timeout: cmp.Or(c.Timeout, 2*time.Minute), idle: cmp.Or(c.StreamIdleTimeout, time.Minute),
-			limit: cmp.Or(c.MaxResponseBytes, 64<<20),
+			timeout: cmp.Or(c.Timeout, 2*time.Minute), chat: cmp.Or(c.ChatTimeout, 10*time.Minute),
+			idle: cmp.Or(c.StreamIdleTimeout, 5*time.Minute), limit: cmp.Or(c.MaxResponseBytes, 64<<20),
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil

@@ -176,7 +176,7 @@ func TestTimeoutSaysWhatItWas(t *testing.T) {
 	s.Script(llmtest.All(llmtest.Hang()))
 	_, err := newClient(
 		t,
-		llm.Config{BaseURL: s.URL, Timeout: 30 * time.Millisecond},
+		llm.Config{BaseURL: s.URL, ChatTimeout: 30 * time.Millisecond},
 	).CreateChatCompletion(t.Context(), ask("x"))
 	require.ErrorContains(t, err, "no answer in time")
 	var timeout net.Error

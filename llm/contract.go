@@ -1,11 +1,15 @@
 package llm
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // ContractError is an answer that came without an error and is none: a server
@@ -38,14 +42,24 @@ func broken(operation, format string, args ...any) error {
 	return &ContractError{Operation: operation, Problem: fmt.Sprintf(format, args...)}
 }
 
-func checkChat(r *openai.ChatCompletionResponse) error {
+// checkChat looks at an answer to a request for n choices, 0 being the
+// server's own number.
+func checkChat(n int, r *openai.ChatCompletionResponse, keys []string) error {
 	if len(r.Choices) == 0 {
 		return broken(opChat, "no choices under status 200")
 	}
+	whole := 0
 	for _, c := range r.Choices {
-		if err := reasonOf(opChat, c.FinishReason); err != nil {
+		if err := reasonOf(opChat, c.FinishReason, keys); err != nil {
 			return err
 		}
+		if ends(c.FinishReason) {
+			whole++
+		}
+	}
+	if n > 1 && whole > 0 && whole < len(r.Choices) {
+		return broken(opChat, "%d of %d choices have no finish reason: they were cut off",
+			len(r.Choices)-whole, len(r.Choices))
 	}
 	return nil
 }
@@ -82,20 +96,38 @@ func checkEmbeddings(request *openai.EmbeddingRequest, r *openai.EmbeddingRespon
 	return nil
 }
 
-// inputs is how many vectors an input asks for, or -1 where its type is not
-// known here.
+// inputs is how many vectors an input asks for, or -1 where that cannot be told
+// from its type. A list of numbers is one text of tokens, whatever holds them.
 func inputs(in any) int {
-	switch in := in.(type) {
-	case string, []int:
-		return 1
-	case []string:
-		return len(in)
-	case [][]int:
-		return len(in)
-	case []any:
-		return len(in)
+	if _, own := in.(json.Marshaler); own {
+		return -1
 	}
-	return -1
+	v := reflect.ValueOf(in)
+	switch {
+	case v.Kind() == reflect.String:
+		return 1
+	case v.Kind() != reflect.Slice && v.Kind() != reflect.Array:
+		return -1
+	case tokens(v):
+		return 1
+	}
+	return v.Len()
+}
+
+var numberType = reflect.TypeFor[json.Number]()
+
+// tokens reports whether a list is one of numbers.
+func tokens(list reflect.Value) bool {
+	if of := list.Type().Elem(); of.Kind() != reflect.Interface {
+		return of == numberType || of.ConvertibleTo(reflect.TypeFor[float64]())
+	}
+	for i := range list.Len() {
+		v := list.Index(i).Elem()
+		if !v.IsValid() || v.Type() != numberType && !v.CanConvert(reflect.TypeFor[float64]()) {
+			return false
+		}
+	}
+	return list.Len() > 0
 }
 
 // order sorts by index. A server that leaves the index out decodes to zeros:
@@ -146,10 +178,10 @@ func checkVector(i int, v []float32, length int) error {
 
 // redirected is what a client of NewClient makes of status 3xx, which the SDK
 // would decode as an answer.
-func redirected(r *http.Response) error {
+func redirected(r *http.Response, keys []string) error {
 	if to := r.Header.Get("Location"); to != "" {
 		return broken("request", "status %d, moved to %q, which is not followed: set it as the base URL",
-			r.StatusCode, to)
+			r.StatusCode, plain.Shorten(mask(to, keys), mostWords))
 	}
 	return broken("request", "status %d without a Location", r.StatusCode)
 }

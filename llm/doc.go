@@ -28,6 +28,9 @@
 // list. A client made otherwise works too, within what can be done from
 // outside: give each call's context a deadline then.
 //
+// A model may think for minutes before it answers. With a client of [NewClient]
+// that is no failure, see Config.ChatTimeout.
+//
 // Nothing in this package retries, and [NewClient] makes sure that net/http
 // does not either.
 //

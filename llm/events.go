@@ -17,7 +17,8 @@ import (
 type events struct {
 	io.ReadCloser // closes the body
 	lines         *bufio.Reader
-	key           string // that was sent
+	keys          []string // that were sent
+	call          *wait
 
 	begun   bool   // past the first line
 	failing bool   // the event is named error
@@ -29,9 +30,14 @@ type events struct {
 	err     error  // after the line
 }
 
-func newEvents(body io.ReadCloser, key string) *events {
-	return &events{ReadCloser: body, lines: bufio.NewReader(body), key: key}
+func newEvents(body io.ReadCloser, keys []string, call *wait) *events {
+	return &events{ReadCloser: body, lines: bufio.NewReader(body), keys: keys, call: call}
 }
+
+const (
+	mark = "\ufeff" // of the byte order, at the start of a text
+	last = "[DONE]"
+)
 
 // Read gives whole lines, so that none is changed in its middle.
 func (e *events) Read(p []byte) (int, error) {
@@ -62,7 +68,7 @@ func (e *events) line() []byte {
 	}
 	e.err = err
 	if !e.begun {
-		e.begun, line = true, bytes.TrimPrefix(line, []byte("\ufeff"))
+		e.begun, line = true, bytes.TrimPrefix(line, []byte(mark))
 	}
 	return line
 }
@@ -86,7 +92,7 @@ func (e *events) rewrite(line []byte) {
 	default:
 		e.release()
 		e.stray(text)
-		e.out = append(e.out, mask(line, e.key)...)
+		e.out = append(e.out, mask(line, e.keys)...)
 	}
 }
 
@@ -98,9 +104,12 @@ func (e *events) data(value []byte) {
 	e.release()
 	e.spread()
 	switch {
-	case string(value) == "[DONE]", e.cutOff() && bytes.HasPrefix([]byte("[DONE]"), value):
+	case string(value) == last, e.cutOff() && bytes.HasPrefix([]byte(last), value):
 		e.said = true
-		e.out = append(e.out, "data: [DONE]\n"...)
+		if string(value) == last {
+			e.call.done.Store(true)
+		}
+		e.out = append(e.out, "data: "+last+"\n"...)
 	case e.failing || errorIn(opChatStream, value) != nil:
 		e.failure(value)
 	case e.err != nil && e.err != io.EOF: //nolint:errorlint // half a line, of which the error says enough
@@ -165,7 +174,7 @@ func (e *events) spread() {
 // failure is a chunk that errorIn finds an error in.
 func (e *events) failure(text []byte) {
 	e.said = true
-	text = mask(text, e.key)
+	text = mask(text, e.keys)
 	switch {
 	case errorIn(opChatStream, text) != nil:
 		e.chunk(bytes.ReplaceAll(text, []byte("\n"), []byte(" ")))

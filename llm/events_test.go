@@ -61,13 +61,11 @@ func (*slow) Close() error { return nil }
 // A comment hands nothing on; that is no silence.
 func TestCommentsAreNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		defer cancel(nil)
-		timer := time.NewTimer(time.Hour)
-		e := newEvents(
-			&body{inner: &slow{ctx: ctx}, ctx: ctx, cancel: cancel, timer: timer, idle: time.Minute, left: 1 << 20},
-			"",
-		)
+		b := newBounds(t.Context())
+		timer, silence := time.NewTimer(time.Hour), time.Minute
+		answer := &body{inner: &slow{ctx: b.ctx}, bounds: b, wait: new(wait), timer: timer, left: 1 << 20}
+		answer.streams(false, silence)
+		e := newEvents(answer, nil, new(wait))
 		started := time.Now()
 		p := make([]byte, 100)
 		n, err := e.Read(p)
@@ -93,8 +91,8 @@ func BenchmarkEvents(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(stream)))
 			for b.Loop() {
-				if _, err := io.Copy(io.Discard,
-					newEvents(io.NopCloser(strings.NewReader(stream)), "sk-of-this-test")); err != nil {
+				body := newEvents(io.NopCloser(strings.NewReader(stream)), []string{"sk-of-this-test"}, new(wait))
+				if _, err := io.Copy(io.Discard, body); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -118,7 +116,8 @@ func FuzzEvents(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, stream string) {
-		body := newEvents(io.NopCloser(iotest.OneByteReader(strings.NewReader(stream))), "sk-of-this-test")
+		body := newEvents(io.NopCloser(iotest.OneByteReader(strings.NewReader(stream))),
+			[]string{"sk-of-this-test"}, new(wait))
 		got, err := io.ReadAll(body)
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +128,7 @@ func FuzzEvents(f *testing.F) {
 			}
 		}
 		for _, text := range []string{stream, strings.TrimSpace(stream)} {
-			e := &events{key: "sk-of-this-test"}
+			e := &events{keys: []string{"sk-of-this-test"}, call: new(wait)}
 			e.failure([]byte(text))
 			line := bytes.TrimSpace(e.out)
 			if errorIn(opChatStream, bytes.TrimPrefix(line, []byte("data: "))) == nil {

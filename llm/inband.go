@@ -30,19 +30,35 @@ var failed = []string{
 	"malformed_function_call",
 }
 
-// reasonOf is the failure that a finish reason stands for, or nil.
-func reasonOf(operation string, reason openai.FinishReason) error {
-	word := strings.ToLower(strings.TrimSpace(string(reason)))
+// wordIn is a finish reason as it is compared.
+func wordIn(reason openai.FinishReason) string {
+	return strings.ToLower(strings.TrimSpace(string(reason)))
+}
+
+// ends reports whether a finish reason is one; servers say "" and "null" in the
+// middle of an answer.
+func ends(reason openai.FinishReason) bool {
+	word := wordIn(reason)
+	return word != "" && word != "null"
+}
+
+// reasonOf is the failure that a finish reason stands for, or nil. keys are
+// masked in it.
+func reasonOf(operation string, reason openai.FinishReason, keys []string) error {
+	word := wordIn(mask(reason, keys))
 	if !strings.HasPrefix(word, "error") && !strings.HasPrefix(word, "abort") && !slices.Contains(failed, word) {
 		return nil
 	}
-	return inBand(operation, &openai.APIError{Code: word, Message: fmt.Sprintf("finish reason %q", word)})
+	message := fmt.Sprintf("finish reason %q", plain.Shorten(word, mostWords))
+	return inBand(operation, &openai.APIError{Code: word, Message: message})
 }
 
 // said is where an answer, or a chunk of one, can hold an error.
 type said struct {
-	Object  string          `json:"object"`
-	Type    string          `json:"type"`
+	Object  json.RawMessage `json:"object"`
+	Type    json.RawMessage `json:"type"`
+	Event   json.RawMessage `json:"event"`
+	Status  json.RawMessage `json:"status"`
 	Error   json.RawMessage `json:"error"`
 	Choices []struct {
 		Error   json.RawMessage `json:"error"`
@@ -64,8 +80,10 @@ func errorIn(operation string, text []byte) error {
 	var s said
 	_ = json.Unmarshal(text, &s) // what does not fit is the SDK's to refuse
 	errs := []json.RawMessage{s.Error}
-	if s.Object == "error" || s.Type == "error" {
-		errs = append(errs, text)
+	for _, kind := range []json.RawMessage{s.Object, s.Type, s.Event, s.Status} {
+		if string(kind) == `"error"` {
+			errs = append(errs, text)
+		}
 	}
 	for _, c := range s.Choices {
 		errs = append(errs, c.Error, c.Delta.Error, c.Message.Error)
@@ -190,11 +208,3 @@ func word(v any) string {
 
 // mostWords is how many bytes of an error in an answer are repeated.
 const mostWords = 1000
-
-// mask takes the key that was sent out of a text.
-func mask(text []byte, key string) []byte {
-	if len(key) < leastKey {
-		return text
-	}
-	return bytes.ReplaceAll(text, []byte(key), []byte("********"))
-}

@@ -339,9 +339,12 @@ func TestChoiceWithoutItsEndIsNotWhole(t *testing.T) {
 // finish reason: no answer was whole.
 func TestTokensCountedAsChoicesAreOneAnswer(t *testing.T) {
 	for n := range 2 {
-		for last, want := range map[string]resilience.Outcome{"stop": resilience.Success, "": resilience.Failure} {
+		for last, want := range map[string]resilience.Outcome{
+			part(3, "c", "stop", ""): resilience.Success, part(3, "c", "stop", "") + done: resilience.Success,
+			part(3, "c", "", ""): resilience.Failure, part(3, "c", "", "") + done: resilience.Success,
+		} {
 			guard := newGuard(resilience.Config{})
-			url := saying(t, eventStream, part(1, "a", "", "")+part(2, "b", "", "")+part(3, "c", last, "")+done)
+			url := saying(t, eventStream, part(1, "a", "", "")+part(2, "b", "", "")+last)
 			text, err := readAnswers(guard, newClient(t, llm.Config{BaseURL: url}), n)
 			assert.Equal(t, want == resilience.Success, err == nil, "%d %q: %v", n, last, err)
 			assert.Equal(t, "abc", text)
@@ -380,6 +383,7 @@ var saidCodes = []struct {
 	{`{"message":"x","code":"rate_limit_exceeded"}`, resilience.Throttled},
 	{`{"message":"x","type":"rate_limit_error"}`, resilience.Throttled},
 	{`{"message":"x","code":408}`, resilience.Failure},
+	{`{"message":"x","code":501}`, resilience.Ignored},
 	{`{"message":"x","code":502}`, resilience.Failure},
 	{`{"message":"x","code":503}`, resilience.Failure},
 	{`{"message":"x","code":"server_error"}`, resilience.Failure},
@@ -633,7 +637,10 @@ func TestLastLineThatIsCutOff(t *testing.T) {
 					hostile.Text("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+part(0, "a", end, "")+last)),
 			} {
 				want := want
-				if name == "broken" && !strings.Contains(last, "[") {
+				switch {
+				case last == "data: [DONE]":
+					want = resilience.Success // it says itself that it was whole
+				case name == "broken" && !strings.Contains(last, "["):
 					want = resilience.Failure // nothing says that it was whole
 				}
 				guard := newGuard(resilience.Config{})

@@ -90,18 +90,21 @@ func ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, err
 // CreateChatCompletion returns what client.CreateChatCompletion returns, its
 // error unwrapped. An answer without choices, such as an error body under
 // status 200, is a *[ContractError], and so is one with an error beside its
-// choices or in one of them. A refused call returns *[resilience.OpenError] or
-// *[resilience.DeniedError].
+// choices or in one of them, or one of several choices, as N asks for, of which
+// some have a finish reason and others none. A refused call returns
+// *[resilience.OpenError] or *[resilience.DeniedError]. With a client of
+// [NewClient] a probe may take as long as Config.ChatTimeout lets it.
 func (g Guard) CreateChatCompletion(
 	ctx context.Context, client ChatClient, request openai.ChatCompletionRequest,
 ) (openai.ChatCompletionResponse, error) {
+	w := &wait{operation: opChat}
 	ask := func(ctx context.Context) (r openai.ChatCompletionResponse, h http.Header, err error) {
 		if r, err = client.CreateChatCompletion(ctx, request); err == nil {
-			err = checkChat(&r)
+			err = checkChat(request.N, &r, w.keys())
 		}
 		return r, r.Header(), err
 	}
-	return call(ctx, g, opChat, chatSpan(&request), ask, chatAnswer)
+	return call(ctx, g, w, chatSpan(w, &request), ask, chatAnswer)
 }
 
 // CreateEmbeddings returns what client.CreateEmbeddings returns, its error
@@ -117,14 +120,14 @@ func (g Guard) CreateChatCompletion(
 func (g Guard) CreateEmbeddings(
 	ctx context.Context, client EmbeddingClient, request openai.EmbeddingRequestConverter,
 ) (openai.EmbeddingResponse, error) {
-	converted := request.Convert()
+	converted, w := request.Convert(), &wait{operation: opEmbeddings}
 	ask := func(ctx context.Context) (r openai.EmbeddingResponse, h http.Header, err error) {
 		if r, err = client.CreateEmbeddings(ctx, request); err == nil {
 			err = checkEmbeddings(&converted, &r)
 		}
 		return r, r.Header(), err
 	}
-	return call(ctx, g, opEmbeddings, embeddingsSpan(&converted), ask, embeddingsAnswer)
+	return call(ctx, g, w, embeddingsSpan(w, &converted), ask, embeddingsAnswer)
 }
 
 // ListModels returns what client.ListModels returns, its error unwrapped. An
@@ -132,8 +135,9 @@ func (g Guard) CreateEmbeddings(
 // *[ContractError]; an empty list is fine. It is a cheap designated probe, see
 // resilience.Config.Probe.
 func (g Guard) ListModels(ctx context.Context, client ModelClient) (openai.ModelsList, error) {
-	span := trace.New(opModels, errorType, genAIOperation.String(opModels))
-	return call(ctx, g, opModels, span, func(ctx context.Context) (r openai.ModelsList, h http.Header, err error) {
+	w := &wait{operation: opModels}
+	span := trace.New(opModels, w.errorType, genAIOperation.String(opModels))
+	return call(ctx, g, w, span, func(ctx context.Context) (r openai.ModelsList, h http.Header, err error) {
 		if r, err = client.ListModels(ctx); err == nil {
 			err = checkModels(&r)
 		}

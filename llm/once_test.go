@@ -35,7 +35,7 @@ func TestAnswerIsReadOnce(t *testing.T) {
 		looks, err := testutil.Looked(&openai.APIError{HTTPStatusCode: status})
 		Classify(t.Context(), err)
 		errors.As(err, new(*resilience.OpenError)) // the breaker looks for another breaker's refusal
-		errorType(err)                             // the span's
+		new(wait).errorType(err)                   // the span's
 		once := looks()
 		require.Positive(t, once)
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/sashabaranov/go-openai"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/internal/trace"
@@ -23,12 +24,14 @@ import (
 type ChatCompletionStream struct {
 	inner *openai.ChatCompletionStream
 	call  *door.Handle
+	wait  *wait
 	span  *trace.Span
 
-	chunks  int
-	several bool         // choices were asked for
-	ended   map[int]bool // for each choice that was seen, whether it has its finish reason
-	end     error        // sticky; what every later Recv returns
+	chunks int
+	asked  int          // choices
+	ended  map[int]bool // for each choice that was seen, whether it has its finish reason
+	spoke  map[int]bool // choices that have content
+	end    error        // sticky; what every later Recv returns
 }
 
 // CreateChatCompletionStream opens a stream. Errors of opening it are the SDK's
@@ -38,8 +41,10 @@ type ChatCompletionStream struct {
 func (g Guard) CreateChatCompletionStream(
 	ctx context.Context, client ChatStreamClient, request openai.ChatCompletionRequest,
 ) (*ChatCompletionStream, error) {
-	span, w := chatSpan(&request), &wait{operation: opChatStream}
-	return door.Open(ctx, g.through(), operation(w, span), func(h *door.Handle) (*ChatCompletionStream, error) {
+	w, admitted := &wait{operation: opChatStream}, false
+	span := chatSpan(w, &request)
+	s, err := door.Open(ctx, g.through(), operation(w, span), func(h *door.Handle) (*ChatCompletionStream, error) {
+		w.lease, admitted = h, true
 		ctx, cancel := context.WithCancel(withWait(h.Context(), w))
 		h.OnEnd = cancel
 		inner, err := client.CreateChatCompletionStream(ctx, request)
@@ -47,20 +52,28 @@ func (g Guard) CreateChatCompletionStream(
 			err = broken(opChatStream, "the client returned neither a stream nor an error")
 		}
 		if err != nil {
-			return nil, err
+			return nil, redact(err, w.keys())
 		}
 		h.Keep()
 		return &ChatCompletionStream{
-			inner: inner, call: h, span: span, ended: map[int]bool{}, several: request.N > 1,
+			inner: inner, call: h, wait: w, span: span,
+			asked: max(request.N, 1), ended: map[int]bool{}, spoke: map[int]bool{},
 		}, nil
 	})
+	if !admitted {
+		err = before(ctx, err)
+	}
+	return s, err
 }
 
 // Recv returns the next chunk, and [io.EOF] at the end of a whole answer. A
 // stream that ends before its finish reason (before that of each choice, where
 // N asks for several) is a *[ContractError], although the SDK takes it for a
 // whole one, and so is one in which the server says that it has failed; what
-// came before is handed over first. After an error every call returns it.
+// came before is handed over first. Where no choice names a reason, [DONE]
+// after the content of each is the end, with a client of [NewClient]; with
+// others it cannot be told from a broken connection. After an error every call
+// returns it.
 func (s *ChatCompletionStream) Recv() (openai.ChatCompletionStreamResponse, error) {
 	_, chunk, err := s.next()
 	return chunk, err
@@ -101,8 +114,8 @@ func (s *ChatCompletionStream) step(raw []byte, chunk *openai.ChatCompletionStre
 	handOver := false
 	switch {
 	case err == nil:
-		s.data(chunk)
-		if err = failureIn(raw, chunk); err == nil {
+		s.data(raw, chunk)
+		if err = s.failureIn(raw, chunk); err == nil {
 			return nil
 		}
 		handOver = hasText(chunk)
@@ -111,6 +124,7 @@ func (s *ChatCompletionStream) step(raw []byte, chunk *openai.ChatCompletionStre
 	case err != io.EOF && errors.Is(err, io.EOF): //nolint:errorlint // callers do compare with errors.Is
 		err = broken(opChatStream, "the connection broke after %d chunks: %v", s.chunks, err)
 	}
+	err = redact(err, s.wait.keys())
 	s.end = err
 	s.call.End(err)
 	if handOver {
@@ -120,12 +134,12 @@ func (s *ChatCompletionStream) step(raw []byte, chunk *openai.ChatCompletionStre
 }
 
 // failureIn is what a chunk says of a failure, or nil.
-func failureIn(raw []byte, chunk *openai.ChatCompletionStreamResponse) error {
+func (s *ChatCompletionStream) failureIn(raw []byte, chunk *openai.ChatCompletionStreamResponse) error {
 	if err := errorIn(opChatStream, raw); err != nil {
 		return err
 	}
 	for _, c := range chunk.Choices {
-		if err := reasonOf(opChatStream, c.FinishReason); err != nil {
+		if err := reasonOf(opChatStream, c.FinishReason, s.wait.keys()); err != nil {
 			return err
 		}
 	}
@@ -143,26 +157,46 @@ func hasText(chunk *openai.ChatCompletionStreamResponse) bool {
 }
 
 // whole is true once the answer has come to its end, or each of several. The
-// index alone does not say that there are several: TGI counts tokens in it.
+// index alone does not say that there are several: TGI counts tokens in it. The
+// last line is an end only where no choice has one of its own.
 func (s *ChatCompletionStream) whole() bool {
 	some, all := false, true
 	for _, ended := range s.ended {
 		some, all = some || ended, all && ended
 	}
-	return some && (all || !s.several)
+	if some {
+		return all || s.asked == 1
+	}
+	return s.wait.done.Load() && len(s.spoke) >= s.asked
 }
 
-func (s *ChatCompletionStream) data(chunk *openai.ChatCompletionStreamResponse) {
+func (s *ChatCompletionStream) data(raw []byte, chunk *openai.ChatCompletionStreamResponse) {
 	s.call.Renew()
 	s.chunks++
 	for _, choice := range chunk.Choices {
-		s.ended[choice.Index] = s.ended[choice.Index] || choice.FinishReason != ""
+		s.ended[choice.Index] = s.ended[choice.Index] || ends(choice.FinishReason)
 	}
+	s.speak(raw, chunk)
 	if chunk.Usage != nil {
 		s.span.Set(genAIInputTokens.Int(chunk.Usage.PromptTokens), genAIOutputTokens.Int(chunk.Usage.CompletionTokens))
 	}
 	if s.chunks == 1 {
-		s.span.Set(genAIAnswerID.String(chunk.ID), genAIAnswerModel.String(chunk.Model))
+		s.span.Set(s.wait.masked([]attribute.KeyValue{
+			genAIAnswerID.String(chunk.ID), genAIAnswerModel.String(chunk.Model),
+		})...)
+	}
+}
+
+// speak notes which choices have content. What the SDK has no field for is
+// looked for until the choice has some.
+func (s *ChatCompletionStream) speak(raw []byte, chunk *openai.ChatCompletionStreamResponse) {
+	for _, choice := range chunk.Choices {
+		if !s.spoke[choice.Index] {
+			for _, i := range speaking(raw) {
+				s.spoke[i] = true
+			}
+			return
+		}
 	}
 }
 

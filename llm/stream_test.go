@@ -61,7 +61,8 @@ func TestStreamIsDecidedAtItsEnd(t *testing.T) {
 			Body: `{"error":{"message":"pay","code":"insufficient_quota"}}`,
 		}, resilience.Denied},
 		{"garbage event", llmtest.Fault{After: 2, Status: 1, Body: `{`}, resilience.Failure},
-		{"ends without finish reason", llmtest.Fault{After: 2, Status: 1, Body: "[DONE]"}, resilience.Failure},
+		{"DONE without finish reason", llmtest.Fault{After: 2, Status: 1, Body: "[DONE]"}, resilience.Success},
+		{"ends without finish reason", llmtest.Fault{After: 2, Status: 1, Body: "[DON"}, resilience.Failure},
 		{
 			"error body under 200", llmtest.Answer(200, `{"error":{"message":"no","type":"server_error"}}`),
 			resilience.Failure,

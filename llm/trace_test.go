@@ -83,7 +83,7 @@ func TestSpanOfWhatGoesWrong(t *testing.T) {
 		s.Script(llmtest.All(row.fault))
 		cfg := llm.Config{BaseURL: s.URL}
 		if row.fault.Hang {
-			cfg.Timeout, cfg.StreamIdleTimeout = 50*time.Millisecond, 50*time.Millisecond
+			cfg.Timeout, cfg.ChatTimeout = 50*time.Millisecond, 50*time.Millisecond
 		}
 		client := newClient(t, cfg)
 		for _, call := range operations(newGuard(resilience.Config{}), client) {

@@ -9,18 +9,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
+	"slices"
 	"time"
 )
 
 // transport bounds each call in time and size, and tells the door what the
-// headers say.
+// answer's head says.
 type transport struct {
 	pooled *http.Transport // for requests with a body, which net/http never sends twice
 	fresh  *http.Transport // for the others, which it sends again when a reused connection breaks
 
-	timeout, idle time.Duration
-	limit         int64
+	timeout, chat, idle time.Duration
+	limit               int64
 }
 
 // timeoutError says which bound was exceeded. It is a context.DeadlineExceeded
@@ -38,58 +38,61 @@ func (e *timeoutError) Is(target error) bool { return target == context.Deadline
 
 // RoundTrip sends one request once.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	late := &timeoutError{"waited", t.timeout}
-	timer := time.AfterFunc(t.timeout, func() { cancel(late) })
-	response, err := t.base(r).RoundTrip(r.WithContext(ctx))
+	w, limit := waitOf(r.Context()), t.timeout
+	chat := isChat(w, r)
+	if chat {
+		limit = t.chat
+	}
+	keys := keysOf(r.Header)
+	w.sent.Store(&keys)
+	b := newBounds(r.Context())
+	timer := b.after(limit, "waited")
+	w.hold(limit)
+	response, err := t.base(r).RoundTrip(r.WithContext(b.ctx))
+	w.heard()
 	if err == nil && response.StatusCode >= http.StatusMultipleChoices && response.StatusCode < http.StatusBadRequest {
 		_ = response.Body.Close()
-		err = redirected(response)
+		err = redirected(response, keys)
 	}
 	if err != nil {
 		timer.Stop()
-		err = because(ctx, err)
-		cancel(nil)
+		err = redact(b.because(err), keys)
+		b.cancel(nil)
 		return nil, err
 	}
-	note(r.Context(), response.Header)
-	b := &body{inner: response.Body, ctx: ctx, cancel: cancel, timer: timer, left: t.limit, limit: t.limit}
+	w.read(response.Header)
+	response.Status = mask(response.Status, keys)
+	answer := &body{
+		inner: response.Body, bounds: b, wait: w, timer: timer, silence: limit, left: t.limit, limit: t.limit,
+	}
 	if r.Header.Get("Accept") == "text/event-stream" {
 		timer.Stop()
-		b.idle = t.idle
+		answer.streams(chat, t.idle)
 	}
-	response.Body = seen(r, response.StatusCode, b)
+	response.Body = seen(w, response.StatusCode, answer, keys)
 	return response, nil
 }
 
 // seen is the body of an answer without what the SDK cannot read, or passes
 // over.
-func seen(r *http.Request, status int, b io.ReadCloser) io.ReadCloser {
-	operation, key := operationOf(r.Context()), sentKey(r)
+func seen(w *wait, status int, b io.ReadCloser, keys []string) io.ReadCloser {
 	switch {
 	case status >= http.StatusBadRequest:
-		masked := func(text []byte) ([]byte, error) { return mask(text, key), nil }
-		return &whole{ReadCloser: b, read: io.ReadAll, see: masked}
-	case operation == opChatStream:
-		return newEvents(b, key)
-	case operation != "":
+		return &whole{
+			ReadCloser: b, read: func(r io.Reader) ([]byte, error) { return w.readError(r, status) },
+			see: func(text []byte) ([]byte, error) { return mask(text, keys), nil },
+		}
+	case w.operation == opChatStream:
+		return newEvents(b, keys, w)
+	case w.operation != "":
 		return &whole{ReadCloser: b, read: readValue, see: func(text []byte) ([]byte, error) {
-			if errorIn(operation, text) == nil {
+			if errorIn(w.operation, text) == nil {
 				return text, nil
 			}
-			return nil, errorIn(operation, mask(text, key))
+			return nil, errorIn(w.operation, mask(text, keys))
 		}}
 	}
 	return b // no door's: what an error in it means is the caller's to know
-}
-
-// leastKey is the length below which a key is a stand-in, such as "none", that
-// may be part of any word.
-const leastKey = 8
-
-// sentKey is the key that a request shows its server, "" without one.
-func sentKey(r *http.Request) string {
-	return cmp.Or(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("Api-Key"))
 }
 
 // whole is a body that is seen as a whole before the SDK reads it. Servers say
@@ -139,40 +142,90 @@ func (t *transport) CloseIdleConnections() {
 	t.fresh.CloseIdleConnections()
 }
 
-// because gives the timeout that caused err, if one did.
-func because(ctx context.Context, err error) error {
-	if late, ok := errors.AsType[*timeoutError](context.Cause(ctx)); ok {
+// bounds are the times after which one call is cut off.
+type bounds struct {
+	caller context.Context
+	ctx    context.Context // of the request
+	cancel context.CancelCauseFunc
+	late   []*timeoutError // its own, since the caller's cause may be another call's
+}
+
+func newBounds(caller context.Context) *bounds {
+	ctx, cancel := context.WithCancelCause(caller)
+	return &bounds{caller: caller, ctx: ctx, cancel: cancel}
+}
+
+// after cuts the call off after d, unless the timer is stopped.
+func (b *bounds) after(d time.Duration, what string) *time.Timer {
+	late := timeoutError{what, d}
+	i := slices.IndexFunc(b.late, func(known *timeoutError) bool { return *known == late })
+	if i < 0 {
+		i, b.late = len(b.late), append(b.late, &late)
+	}
+	cause := b.late[i]
+	return time.AfterFunc(d, func() { b.cancel(cause) })
+}
+
+// because gives the end that caused err, if one did: a bound's, or the
+// caller's.
+func (b *bounds) because(err error) error {
+	late, ok := context.Cause(b.ctx).(*timeoutError) //nolint:errorlint // the very value: its own
+	if ok && slices.Contains(b.late, late) {
 		return late
 	}
-	return err
+	return ended(b.caller, err)
+}
+
+// isEnd tells the end of an answer from a cause of the caller's, which net/http
+// hands on as it is.
+func (b *bounds) isEnd(err error) bool {
+	return err == io.EOF && //nolint:errorlint // the very end; a broken connection may wrap one
+		(b.caller.Err() == nil || !errors.Is(context.Cause(b.caller), io.EOF))
 }
 
 // body is an answer's body within its bounds.
 type body struct {
-	inner  io.ReadCloser
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	timer  *time.Timer // of the call as a whole
+	*bounds
+	inner io.ReadCloser
+	wait  *wait
+	timer *time.Timer // of the call as a whole
 
-	idle        time.Duration // of a stream, else 0
+	silence     time.Duration // how long it may say nothing; of no stream, the bound of the whole
+	stream      bool
+	idle        time.Duration // the silence after the first content
+	first       *listener     // for the first content; nil after it
 	left, limit int64
+}
+
+// streams makes b the body of a stream, in which each silence is bounded.
+func (b *body) streams(chat bool, idle time.Duration) {
+	b.stream, b.idle = true, idle
+	if chat {
+		b.first = new(listener)
+	} else {
+		b.silence = idle
+	}
 }
 
 // Read fails once the answer is larger than its bound, or a stream silent for
 // too long.
 func (b *body) Read(p []byte) (n int, err error) {
-	if b.idle > 0 {
-		late := &timeoutError{"a stream was silent", b.idle}
-		defer time.AfterFunc(b.idle, func() { b.cancel(late) }).Stop()
+	if b.stream {
+		defer b.after(b.silence, "a stream was silent").Stop()
 	}
+	b.wait.hold(b.silence)
+	defer b.wait.heard()
 	if b.left <= 0 {
 		n, err = b.overflow()
 	} else {
 		n, err = b.inner.Read(p[:min(int64(len(p)), b.left)])
 	}
 	b.left -= int64(n)
-	if err != nil && err != io.EOF { //nolint:errorlint // the very end; a broken connection may wrap one
-		err = because(b.ctx, err)
+	if b.first != nil && b.first.hears(p[:n]) {
+		b.first, b.silence = nil, b.idle
+	}
+	if err != nil && !b.isEnd(err) {
+		err = b.because(err)
 	}
 	if err != nil { // the SDK does not close the body of a stream that was refused
 		b.timer.Stop()
@@ -193,7 +246,7 @@ func (b *body) overflow() (int, error) {
 // Close ends the call. The SDK stops reading where the JSON value ends; what
 // may be left of the answer is read, so that its connection can be used again.
 func (b *body) Close() error {
-	if b.idle == 0 && b.timer.Reset(drainTime) {
+	if !b.stream && b.timer.Reset(drainTime) {
 		_, _ = io.CopyN(io.Discard, b.inner, drainBytes)
 	}
 	b.timer.Stop()

@@ -2,12 +2,15 @@ package llm
 
 import (
 	"context"
+	"io"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock-go/penstock/internal/door"
 )
 
 // longestWait bounds what a header can ask for; the breaker's MaxThrottle is
@@ -24,34 +27,45 @@ func number(value string, unit time.Duration) (time.Duration, bool) {
 	return time.Duration(min(max(n, 0)*float64(unit), float64(longestWait))), true
 }
 
-// wait carries the time to wait from the transport, which sees each answer's
-// headers, to the classifier, which sees the SDK's error alone. The SDK drops
-// the headers for streams and base64 vectors.
+// wait is one call of a door, as it stands in the call's context. The transport
+// tells the door through it what the SDK drops: headers, the status of an error
+// that broke off, the last line of a stream, the keys that were sent. The door
+// lends the transport the lease of a probe.
 type wait struct {
-	operation string // tells the transport which call of a door it is
-	told      atomic.Pointer[time.Duration]
+	operation string       // "" where the request is no door's
+	lease     *door.Handle // nil where the call holds none
+	outer     *wait        // of a door around this one, or nil
+
+	told   atomic.Pointer[time.Duration] // the time that the server wants
+	status atomic.Int32                  // of an error that broke off
+	done   atomic.Bool                   // its stream has said [DONE]
+	sent   atomic.Pointer[[]string]      // keys
 }
 
 type waitKey struct{}
 
-// withWait returns a context in which note finds w.
+// withWait returns a context in which waitOf finds w.
 func withWait(ctx context.Context, w *wait) context.Context {
+	w.outer, _ = ctx.Value(waitKey{}).(*wait)
 	return context.WithValue(ctx, waitKey{}, w)
 }
 
-// operationOf is the call of a door that a request belongs to, or "".
-func operationOf(ctx context.Context) string {
+// waitOf is the call of a door that a request belongs to, or an empty one.
+func waitOf(ctx context.Context) *wait {
 	if w, ok := ctx.Value(waitKey{}).(*wait); ok {
-		return w.operation
+		return w
 	}
-	return ""
+	return new(wait)
 }
 
-// note keeps what the headers of an answer to a request with ctx say.
-func note(ctx context.Context, h http.Header) {
-	if w, ok := ctx.Value(waitKey{}).(*wait); ok {
-		w.read(h)
+// readError reads an error of the server's. Where it breaks off, the SDK says
+// nothing of its status.
+func (w *wait) readError(r io.Reader, status int) ([]byte, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		w.status.Store(int32(status))
 	}
+	return text, err
 }
 
 func (w *wait) read(h http.Header) {
@@ -66,4 +80,33 @@ func (w *wait) get() time.Duration {
 		return *d
 	}
 	return 0
+}
+
+// settling is what it takes to end a call that has run out of its time.
+const settling = time.Second
+
+// hold keeps a probe's lease through a silence that the client ends itself.
+func (w *wait) hold(silence time.Duration) {
+	for ; w != nil; w = w.outer {
+		if w.lease != nil {
+			w.lease.RenewFor(silence + settling)
+		}
+	}
+}
+
+// heard ends what hold began: the lease has its usual time again.
+func (w *wait) heard() {
+	for ; w != nil; w = w.outer {
+		if w.lease != nil {
+			w.lease.Renew()
+		}
+	}
+}
+
+// keys are those that were sent, none with a client of another make.
+func (w *wait) keys() []string {
+	if sent := w.sent.Load(); sent != nil {
+		return *sent
+	}
+	return nil
 }

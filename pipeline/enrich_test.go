@@ -552,7 +552,7 @@ func TestFlakyChatModel(t *testing.T) {
 // A text that only takes too long is asked about again by the next run.
 func TestChatIsSlowOnOneText(t *testing.T) {
 	w, _ := newScribe(t)
-	w.config.Enrich.Client = w.client(llm.Config{Timeout: 100 * time.Millisecond})
+	w.config.Enrich.Client = w.client(llm.Config{ChatTimeout: 100 * time.Millisecond})
 	w.corpus(3)
 	w.write("slow.txt", "This one holds arsenic in it.")
 	w.model.Script(llmtest.Rule{Path: chatPath, Text: "arsenic", Fault: llmtest.Hang()})

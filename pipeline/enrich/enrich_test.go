@@ -294,7 +294,7 @@ func TestRefusalOfEverything(t *testing.T) {
 // A text that only takes too long is asked about by a later run, and so is one
 // that fails while the model comes and goes.
 func TestLater(t *testing.T) {
-	w := newWorld(t, always("It is about a pump."), llm.Config{Timeout: 100 * time.Millisecond})
+	w := newWorld(t, always("It is about a pump."), llm.Config{ChatTimeout: 100 * time.Millisecond})
 	w.model.Script(llmtest.Poison("arsenic", llmtest.Hang()))
 	e := w.enricher()
 	slow := e.AboutChunk("", "", "", "This one holds arsenic in it.", "")
