@@ -154,7 +154,7 @@ var arrows = []rule{
 
 	{"cmd", []string{
 		"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace",
-		"internal/netfs", "cmd/ingest/internal/statuspage",
+		"internal/netfs", "internal/secret", "cmd/ingest/internal/statuspage",
 	}, "a command wires things together"},
 	{
 		"cmd/ingest/internal/statuspage",

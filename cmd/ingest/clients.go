@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/penstock-go/penstock/internal/cafile"
+	"github.com/penstock-go/penstock/internal/secret"
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/metrics"
@@ -47,13 +48,13 @@ func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
 	if err := a.checkCACert(); err != nil {
 		return config, err
 	}
+	if err := a.openModel(&config); err != nil { // which calls nothing
+		return config, err
+	}
 	if err := a.openObjects(ctx, &config); err != nil {
 		return config, err
 	}
 	if err := a.openVectors(ctx, &config); err != nil {
-		return config, err
-	}
-	if err := a.openModel(&config); err != nil {
 		return config, err
 	}
 	config.Destination = a.destination()
@@ -151,8 +152,12 @@ func (a *app) openModel(config *pipeline.Config) error {
 		config.Embeddings, config.Model, config.Dimensions = static, staticmodel.Name, 0
 		return nil
 	}
+	key, err := secret.Trim("--llm-api-key", s.LLMAPIKey)
+	if err != nil {
+		return configuration(err)
+	}
 	client, err := llm.NewClient(
-		llm.Config{BaseURL: s.LLMBaseURL, APIKey: s.LLMAPIKey, Timeout: s.Timeout, CAFile: s.CACert})
+		llm.Config{BaseURL: s.LLMBaseURL, APIKey: key, Timeout: s.Timeout, CAFile: s.CACert})
 	if err != nil {
 		return configuration(fmt.Errorf("--llm-base-url: %w", err))
 	}

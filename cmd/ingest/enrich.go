@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/penstock-go/penstock/internal/secret"
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/pipeline"
 )
@@ -20,10 +21,7 @@ func (a *app) enrichment(config *pipeline.Config) error {
 	if err != nil {
 		return usage(err)
 	}
-	address, key := cmp.Or(s.ChatBaseURL, s.LLMBaseURL), s.ChatAPIKey
-	if address == s.LLMBaseURL { // never send one server's key to another
-		key = cmp.Or(key, s.LLMAPIKey)
-	}
+	address := cmp.Or(s.ChatBaseURL, s.LLMBaseURL)
 	switch {
 	case s.EnrichModel == "":
 		return usage(errors.New("--enrich needs a chat model; set --enrich-model"))
@@ -32,15 +30,31 @@ func (a *app) enrichment(config *pipeline.Config) error {
 	case s.EnrichBudget < 0:
 		return usage(errors.New("--enrich-budget is negative"))
 	}
-	client, err := llm.NewClient(llm.Config{
-		BaseURL: address, APIKey: key, Timeout: s.Timeout, CAFile: s.CACert,
-	})
+	key, err := s.chatKey(address)
+	if err != nil {
+		return configuration(err)
+	}
+	client, err := llm.NewClient(llm.Config{BaseURL: address, APIKey: key, CAFile: s.CACert})
 	if err != nil {
 		return configuration(fmt.Errorf("--chat-base-url: %w", err))
 	}
 	wanted.Client, wanted.Model, wanted.Budget = client, s.EnrichModel, s.EnrichBudget
 	config.Enrich = wanted
 	return nil
+}
+
+// noKey is a key that llm does not send. An empty one would be that of the
+// environment.
+const noKey = " "
+
+// chatKey is the key of the chat model's server. That of one server is never
+// sent to another.
+func (s *Settings) chatKey(address string) (string, error) {
+	key, err := secret.Trim("--chat-api-key", s.ChatAPIKey)
+	if key == "" && err == nil && strings.TrimSpace(address) == strings.TrimSpace(s.LLMBaseURL) {
+		key, err = secret.Trim("--llm-api-key", s.LLMAPIKey)
+	}
+	return cmp.Or(key, noKey), err
 }
 
 func enrichmentKinds(list string) (e pipeline.Enrichment, err error) {

@@ -185,6 +185,13 @@ func TestLlamaEnriches(t *testing.T) {
 	assert.Equal(t, 1, c.ingest(t, args...).summary.Unchanged)
 }
 
+// serving is the address of a server that answers like this.
+func serving(t *testing.T, answer http.HandlerFunc) string {
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 // The key of one server is not told to another.
 func TestKeyStaysWithItsServer(t *testing.T) {
 	for _, row := range []struct {
@@ -197,13 +204,12 @@ func TestKeyStaysWithItsServer(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			told := make(chan string, 1)
-			chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			chat := serving(t, func(w http.ResponseWriter, r *http.Request) {
 				told <- r.Header.Get("Authorization")
 				w.WriteHeader(http.StatusUnauthorized)
-			}))
-			t.Cleanup(chat.Close)
+			})
 			c := newCommand(t, append(row.env, "PENSTOCK_LLM_API_KEY=sk-embeddings", "PENSTOCK_ENRICH=summary",
-				"PENSTOCK_ENRICH_MODEL=chat", "PENSTOCK_CHAT_BASE_URL="+chat.URL+"/v1")...)
+				"PENSTOCK_ENRICH_MODEL=chat", "PENSTOCK_CHAT_BASE_URL="+chat+"/v1")...)
 			corpus(t, c, 1)
 			o := c.ingest(t, "docs")
 			assert.Equal(t, exitDenied, o.code, o.stdout+o.stderr)

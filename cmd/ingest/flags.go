@@ -56,7 +56,7 @@ type Settings struct {
 	ChatBaseURL  string `name:"chat-base-url" group:"enrichment" env:"PENSTOCK_CHAT_BASE_URL" placeholder:"URL" help:"OpenAI-compatible server for the chat model. Default: --llm-base-url."`
 	ChatAPIKey   string `name:"chat-api-key" group:"enrichment" env:"PENSTOCK_CHAT_API_KEY" secret:"" placeholder:"SECRET" help:"Its API key; better set in the environment. Default: --llm-api-key, if the server is the one in --llm-base-url."`
 
-	Timeout  time.Duration `default:"60s" env:"PENSTOCK_TIMEOUT" help:"Time limit for one call to an upstream (${default})."`
+	Timeout  time.Duration `default:"60s" env:"PENSTOCK_TIMEOUT" help:"Time limit for one call to an upstream (${default}). A chat model, which may think for minutes, has 10m."`
 	CACert   string        `name:"ca-cert" env:"PENSTOCK_CA_CERT" placeholder:"FILE" help:"CA certificates (PEM) to trust instead of the system's."`
 	LogLevel string        `default:"warn" enum:"debug,info,warn,error" env:"PENSTOCK_LOG_LEVEL" help:"Log level: debug, info, warn or error (${default})."`
 	LogJSON  bool          `name:"log-json" env:"PENSTOCK_LOG_JSON" help:"Write logs as JSON lines."`

@@ -26,7 +26,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "array": array, "holds": holds, "killed": killed,
+			"exits": exits, "array": array, "holds": holds, "killed": killed, "mounted": mounted,
 		},
 	})
 }
@@ -47,6 +47,15 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if strconv.Itoa(code) != args[0] {
 		ts.Fatalf("exit code %d, not %s", code, args[0])
 	}
+}
+
+// mounted sets a variable to the content of a file, as a mounted secret does:
+// mounted PENSTOCK_LLM_API_KEY key.txt.
+func mounted(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mounted VARIABLE FILE")
+	}
+	ts.Setenv(args[0], ts.ReadFile(args[1]))
 }
 
 // array writes a JSON array of records, each of which is a chunk; one that is
