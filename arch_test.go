@@ -56,6 +56,11 @@ var arrows = []rule{
 		"the way of a call through a breaker, whatever the upstream, the tracer and the metrics are",
 	},
 
+	{
+		"httpdoor",
+		[]string{"resilience", "internal/door"},
+		"a client that wants a breaker below it wants no metrics and no SDK with it",
+	},
 	{"internal/door/doortest", []string{"resilience", "metrics", "testutil"}, "what the tests of all doors need"},
 	{
 		"llm",
@@ -447,7 +452,9 @@ func TestNestedModulesAreListed(t *testing.T) {
 // The verdict on a call comes from its door, which tells it (Guard.Settled,
 // Op.Settled). No error is classified a second time.
 func TestOnlyDoorsClassify(t *testing.T) {
-	doors := []string{"resilience", "llm", "objectstore", "vectorstore", "internal/door", "examples"}
+	doors := []string{
+		"resilience", "httpdoor", "llm", "objectstore", "vectorstore", "internal/door", "examples",
+	}
 	for _, f := range files(t) {
 		if f.test || f.nested || slices.ContainsFunc(doors, func(door string) bool { return under(f.dir, door) }) {
 			continue

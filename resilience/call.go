@@ -134,6 +134,11 @@ func (p *Permit) take(c *call) (first bool) {
 // Context is the context to call the upstream with.
 func (p *Permit) Context() context.Context { return p.ctx }
 
+// Holds reports whether something waits for the end of the call: a probe's
+// slot, a timer, or a place in a family. The permit of any other call may be
+// forgotten.
+func (p *Permit) Holds() bool { return p.special != nil }
+
 // Renew reports that data still flows: the lease of a probe starts again. For
 // other calls it does nothing.
 func (p *Permit) Renew() { p.RenewFor(0) }

@@ -74,14 +74,44 @@ type Op struct {
 	Invalid error
 	// Classify reads an error of the call. It is asked at most once a call.
 	Classify func(context.Context, error) resilience.Verdict
-	// Span is told how the call begins and ends.
+	// Span, where set, is told how the call begins and ends.
 	Span Span
-	// Observe is told how long an admitted call took, before the call ends.
+	// Observe, where set, is told how long an admitted call took, before the
+	// call ends.
 	Observe func(b *resilience.Breaker, operation string, took time.Duration)
 }
 
+func (o *Op) start(ctx context.Context, b *resilience.Breaker) context.Context {
+	if o.Span == nil {
+		return ctx
+	}
+	return o.Span.Start(ctx, b)
+}
+
+func (o *Op) refuse(err error) {
+	if o.Span != nil {
+		o.Span.Refuse(err)
+	}
+}
+
+func (o *Op) end(v resilience.Verdict, err error) {
+	if o.Span != nil {
+		o.Span.End(v, err)
+	}
+}
+
+// clock is when a call starts, if anybody wants to know.
+func (o *Op) clock() (started time.Time) {
+	if o.Observe != nil {
+		started = time.Now()
+	}
+	return started
+}
+
 func (o *Op) observe(b *resilience.Breaker, started time.Time) {
-	o.Observe(b, o.Name, time.Since(started))
+	if o.Observe != nil {
+		o.Observe(b, o.Name, time.Since(started))
+	}
 }
 
 // ErrPanicked is what the span of a call is told through which a panic or
@@ -95,17 +125,17 @@ var ignored = resilience.Verdict{Outcome: resilience.Ignored}
 // that is refused, or invalid, returns the error that says so, and fn does not
 // run.
 func Call[T any](ctx context.Context, g Guard, op Op, fn func(context.Context) (T, error)) (v T, err error) {
-	ctx = op.Span.Start(ctx, g.Breaker)
+	ctx = op.start(ctx, g.Breaker)
 	if err = cmp.Or(op.Invalid, g.check()); err != nil {
-		op.Span.Refuse(err)
+		op.refuse(err)
 		return v, err
 	}
-	c := call{span: op.Span, guard: g}
+	c := call{op: &op, guard: g}
 	defer c.end(&err)
 	timed := func(ctx context.Context) (T, error) {
-		defer op.observe(g.Breaker, time.Now())
-		c.admitted = true
-		return fn(ctx)
+		defer op.observe(g.Breaker, op.clock())
+		c.admitted, c.scope = true, scope{ctx}
+		return fn(&c.scope)
 	}
 	o := resilience.Op[T]{Name: op.Name, Classify: op.Classify, Settled: c.settle}
 	if g.InFlight != nil {
@@ -117,10 +147,28 @@ func Call[T any](ctx context.Context, g Guard, op Op, fn func(context.Context) (
 	return v, err
 }
 
+// scope is the context of a call that a door has admitted.
+type scope struct{ context.Context }
+
+type countedKey struct{}
+
+// Value is the context's, and says that it belongs to a call.
+func (s *scope) Value(key any) any {
+	if key == (countedKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+// Counted reports whether ctx belongs to a call that a door has admitted, so
+// that a guarded client below the door does not count it again.
+func Counted(ctx context.Context) bool { return ctx.Value(countedKey{}) != nil }
+
 // call is what becomes of a Call.
 type call struct {
-	span     Span
+	op       *Op
 	guard    Guard
+	scope    scope
 	verdict  resilience.Verdict
 	admitted bool
 	returned bool
@@ -134,11 +182,11 @@ func (c *call) settle(v resilience.Verdict) {
 func (c *call) end(err *error) {
 	switch {
 	case !c.returned:
-		c.span.End(ignored, ErrPanicked)
+		c.op.end(ignored, ErrPanicked)
 	case !c.admitted:
-		c.span.Refuse(*err)
+		c.op.refuse(*err)
 	default:
-		c.span.End(c.verdict, *err)
+		c.op.end(c.verdict, *err)
 	}
 }
 

@@ -18,6 +18,7 @@ type Handle struct {
 	guard   Guard
 	op      Op
 	permit  *resilience.Permit
+	scope   scope
 	slot    *inflight.Slot // nil without a limiter
 	caller  context.Context
 	started time.Time
@@ -35,14 +36,14 @@ type Handle struct {
 // Open is Call for an fn that needs the handle of its call. The call ends with
 // fn, unless fn keeps it and returns no error.
 func Open[T any](ctx context.Context, g Guard, op Op, fn func(*Handle) (T, error)) (v T, err error) {
-	h, err := admit(ctx, g, op)
+	h, err := Begin(ctx, g, op)
 	if err != nil {
 		return v, err
 	}
 	returned := false
 	defer func() {
 		if !returned {
-			h.panicked()
+			h.Panicked()
 		}
 	}()
 	v, err = fn(h)
@@ -53,17 +54,18 @@ func Open[T any](ctx context.Context, g Guard, op Op, fn func(*Handle) (T, error
 	return v, err
 }
 
-func admit(ctx context.Context, g Guard, op Op) (*Handle, error) {
-	h := &Handle{guard: g, op: op, caller: op.Span.Start(ctx, g.Breaker)}
+// Begin admits a call, which its handle must end: it is Open without its fn.
+func Begin(ctx context.Context, g Guard, op Op) (*Handle, error) {
+	h := &Handle{guard: g, op: op, caller: op.start(ctx, g.Breaker)}
 	err := cmp.Or(op.Invalid, g.check())
 	if err == nil {
 		err = h.enter()
 	}
 	if err != nil {
-		op.Span.Refuse(err)
+		h.op.refuse(err)
 		return nil, err
 	}
-	h.started = time.Now()
+	h.scope, h.started = scope{h.permit.Context()}, h.op.clock()
 	return h, nil
 }
 
@@ -89,8 +91,9 @@ func (h *Handle) leave() {
 	}
 }
 
-// Context is the context to call the upstream with.
-func (h *Handle) Context() context.Context { return h.permit.Context() }
+// Context is the context to call the upstream with. What is called with it is
+// part of the call, see Counted.
+func (h *Handle) Context() context.Context { return &h.scope }
 
 // Renew says that data still flows: the lease of a probe starts again.
 func (h *Handle) Renew() { h.permit.Renew() }
@@ -98,31 +101,58 @@ func (h *Handle) Renew() { h.permit.Renew() }
 // RenewFor is Renew before a silence that the client bounds.
 func (h *Handle) RenewFor(silence time.Duration) { h.permit.RenewFor(silence) }
 
+// Over reports whether the outcome is decided.
+func (h *Handle) Over() bool { return h.over.Load() }
+
 // Keep leaves the outcome open when fn of Open returns: what fn has opened
 // decides it later. If the caller's context ends while nobody uses that, the
 // call is abandoned.
 func (h *Handle) Keep() {
 	h.kept = true
-	h.stop = context.AfterFunc(h.caller, h.forsaken)
+	if h.Holds() {
+		h.stop = context.AfterFunc(h.caller, h.forsaken)
+	}
+}
+
+// Holds reports whether somebody waits for the end of the call: a breaker for
+// its probe, a limiter for its place, a span or a caller for the outcome. Where
+// nobody does, an abandoned call may be forgotten.
+func (h *Handle) Holds() bool {
+	return h.slot != nil || h.op.Span != nil || h.guard.Settled != nil || h.OnEnd != nil || h.permit.Holds()
 }
 
 // Use runs fn, which uses what the call has opened. While it runs the call is
 // not abandoned: fn gets an error if the caller's context ends, and decides
 // itself.
 func (h *Handle) Use(fn func()) {
-	h.busy.Store(true)
-	returned := false
-	defer func() {
-		h.busy.Store(false)
-		switch {
-		case !returned:
-			h.panicked()
-		case h.caller.Err() != nil: // it ended meanwhile, and nobody may come back
-			h.forsaken()
-		}
-	}()
+	u := h.Using()
+	defer u.Done()
 	fn()
-	returned = true
+	u.Returned = true
+}
+
+// Using is Use in two steps, which allocates nothing: Done is deferred,
+// and Returned set before it.
+func (h *Handle) Using() Usage {
+	h.busy.Store(true)
+	return Usage{h: h}
+}
+
+// Usage is one use of what a call has opened.
+type Usage struct {
+	h        *Handle
+	Returned bool // without a panic
+}
+
+// Done ends the use.
+func (u *Usage) Done() {
+	u.h.busy.Store(false)
+	switch {
+	case !u.Returned:
+		u.h.Panicked()
+	case u.h.caller.Err() != nil: // it ended meanwhile, and nobody may come back
+		u.h.forsaken()
+	}
 }
 
 // End decides the outcome by the call's error. The end itself, nil or io.EOF
@@ -181,7 +211,8 @@ func (h *Handle) settle(read func() resilience.Verdict, err error) {
 	h.guard.tell(v)
 }
 
-func (h *Handle) panicked() {
+// Panicked ends a call through which a panic or runtime.Goexit goes.
+func (h *Handle) Panicked() {
 	h.unwatch()
 	if !h.over.CompareAndSwap(false, true) {
 		return
@@ -193,7 +224,7 @@ func (h *Handle) panicked() {
 
 func (h *Handle) end(v resilience.Verdict, err error) {
 	h.leave()
-	h.op.Span.End(v, err)
+	h.op.end(v, err)
 	if h.OnEnd != nil {
 		h.OnEnd()
 	}

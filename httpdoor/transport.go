@@ -1,0 +1,189 @@
+package httpdoor
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"github.com/penstock-go/penstock/internal/door"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/inflight"
+)
+
+// Config says which breaker a request is a call of, and how its outcome is
+// read. One of Breaker, Pick and InFlight is needed.
+type Config struct {
+	// Breaker is that of all requests.
+	Breaker *resilience.Breaker
+	// Pick, where set, chooses the breaker of each request, such as one of a
+	// family by r.URL.Host. It must not change r. Nil is an error: nothing is
+	// sent without a breaker.
+	Pick func(r *http.Request) *resilience.Breaker
+	// Classify replaces the package's Classify. It must not read the body.
+	Classify func(caller context.Context, r *http.Response, err error) resilience.Verdict
+	// Validate, where set, looks at a response that is a success by Classify
+	// before its caller gets it, and says what is wrong with it. That is a
+	// *ContractError for the caller and a failure for the breaker. It must not
+	// read the body.
+	Validate func(*http.Response) error
+	// Settled, where set, is told the verdict of each call that was admitted,
+	// once, in the goroutine that ends the call.
+	Settled func(resilience.Verdict)
+	// InFlight, where set, is entered by each call first, so that no more calls
+	// are in flight than its breaker still tolerates failures. Its breaker is
+	// then that of all requests.
+	InFlight *inflight.Limiter
+	// MaxBody bounds what JSON reads of a response, in bytes. Default 10 MiB.
+	MaxBody int64
+}
+
+// check finds a Config that names no breaker, or two.
+func (c *Config) check() error {
+	switch {
+	case c.Breaker == nil && c.Pick == nil && c.InFlight == nil:
+		return &ConfigError{"the Config has no Breaker, Pick or InFlight"}
+	case c.Pick != nil && (c.Breaker != nil || c.InFlight != nil):
+		return &ConfigError{"the Config has Pick and a Breaker or InFlight; leave one out"}
+	}
+	return nil
+}
+
+// Transport puts a breaker above base, http.DefaultTransport if nil. Each
+// request through it is a call, one of a redirect included. A request within a
+// call that another door of this module has admitted, such as [Do], is part of
+// that call.
+//
+// It keeps the contract of http.RoundTripper: the request is not changed, its
+// body is closed, also where the call is refused; it is safe for concurrent
+// use. Responses that can be written to (101 Switching Protocols) still can.
+func Transport(base http.RoundTripper, c Config) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	c.MaxBody = cmp.Or(c.MaxBody, 10<<20)
+	t := &transport{base: base, config: c}
+	t.op = door.Op{Name: "http", Classify: t.read} // neither tracer nor metrics are known here
+	return t
+}
+
+type transport struct {
+	base   http.RoundTripper
+	config Config
+	op     door.Op
+}
+
+// RoundTrip is one request, and a call of the breaker unless it is part of one.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if door.Counted(r.Context()) {
+		return t.base.RoundTrip(r)
+	}
+	return t.call(r, t.base.RoundTrip)
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+func (t *transport) CloseIdleConnections() {
+	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+// call sends a request under its breaker. The call lasts until the body of the
+// response ends.
+func (t *transport) call(
+	r *http.Request, send func(*http.Request) (*http.Response, error),
+) (*http.Response, error) {
+	h, err := t.begin(r)
+	if err != nil {
+		return nil, err
+	}
+	u := h.Using()
+	defer u.Done()
+	resp, err := t.send(h, r, send)
+	switch {
+	case err != nil:
+		h.End(err)
+	case h.Over():
+	case resp.Body == nil || resp.Body == http.NoBody:
+		h.End(nil)
+	default:
+		h.Keep()
+		resp.Body = follow(h, resp.Body)
+	}
+	u.Returned = true
+	return resp, err
+}
+
+// begin admits r as a call. The body of a request that is not admitted is
+// closed.
+func (t *transport) begin(r *http.Request) (*door.Handle, error) {
+	guard, err := t.guard(r)
+	if err == nil {
+		var h *door.Handle
+		if h, err = door.Begin(r.Context(), guard, t.op); err == nil {
+			return h, nil
+		}
+	}
+	closeBody(r)
+	return nil, err
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
+func (t *transport) guard(r *http.Request) (door.Guard, error) {
+	if err := t.config.check(); err != nil {
+		return door.Guard{}, err
+	}
+	g := door.Guard{Breaker: t.config.Breaker, Settled: t.config.Settled, InFlight: t.config.InFlight}
+	if t.config.Pick != nil {
+		if g.Breaker = t.config.Pick(r); g.Breaker == nil {
+			return g, &ConfigError{"Pick names no breaker for " + shown(r.URL)}
+		}
+	}
+	return g.Or(nil), nil
+}
+
+// read gives the verdict of a call by its error. That of an answer is read
+// before.
+func (t *transport) read(caller context.Context, err error) resilience.Verdict {
+	switch e := err.(type) { //nolint:errorlint // the very values that this package ends a call with
+	case *StatusError:
+		return e.verdict
+	case *ContractError:
+		return resilience.Verdict{Outcome: resilience.Failure}
+	}
+	return t.classify(caller, nil, err)
+}
+
+func (t *transport) classify(caller context.Context, r *http.Response, err error) resilience.Verdict {
+	if t.config.Classify != nil {
+		return t.config.Classify(caller, r, err)
+	}
+	return Classify(caller, r, err)
+}
+
+// send sends r. Where the response's status is not a success, that ends the
+// call, whatever becomes of the body.
+func (t *transport) send(
+	h *door.Handle, r *http.Request, send func(*http.Request) (*http.Response, error),
+) (*http.Response, error) {
+	resp, err := send(withBody(r, h))
+	if err != nil {
+		return resp, err // both, as http.Client has it where CheckRedirect fails
+	}
+	v := t.classify(r.Context(), resp, nil)
+	if v.Outcome != resilience.Success {
+		h.End(statusError(r, resp, v))
+		return resp, nil
+	}
+	if t.config.Validate != nil {
+		if wrong := t.config.Validate(resp); wrong != nil {
+			_ = resp.Body.Close()
+			return nil, &ContractError{r.Method, shown(r.URL), "the response is not valid", wrong}
+		}
+	}
+	return resp, nil
+}
