@@ -61,6 +61,11 @@ var arrows = []rule{
 		[]string{"resilience", "internal/door"},
 		"a client that wants a breaker below it wants no metrics and no SDK with it",
 	},
+	{
+		"grpcdoor",
+		[]string{"resilience", "internal/door"},
+		"a connection that wants a breaker in it wants no metrics and no SDK with it",
+	},
 	{"internal/door/doortest", []string{"resilience", "metrics", "testutil"}, "what the tests of all doors need"},
 	{
 		"llm",
@@ -75,7 +80,8 @@ var arrows = []rule{
 	{
 		"vectorstore",
 		[]string{
-			"resilience", "metrics", "internal/door", "internal/trace", "internal/secret", "vectorstore/internal",
+			"resilience", "metrics", "grpcdoor", "internal/door", "internal/trace", "internal/secret",
+			"vectorstore/internal",
 		},
 		"a door guards one upstream and never calls another door",
 	},
@@ -453,7 +459,7 @@ func TestNestedModulesAreListed(t *testing.T) {
 // Op.Settled). No error is classified a second time.
 func TestOnlyDoorsClassify(t *testing.T) {
 	doors := []string{
-		"resilience", "httpdoor", "llm", "objectstore", "vectorstore", "internal/door", "examples",
+		"resilience", "httpdoor", "grpcdoor", "llm", "objectstore", "vectorstore", "internal/door", "examples",
 	}
 	for _, f := range files(t) {
 		if f.test || f.nested || slices.ContainsFunc(doors, func(door string) bool { return under(f.dir, door) }) {

@@ -14,6 +14,7 @@ import (
 // constants included. Another name is a decision: raise the number here, and
 // say in CHANGELOG.md what the name is for.
 var surface = map[string]int{
+	"grpcdoor":                    7,
 	"httpdoor":                    10,
 	"llm":                         20,
 	"llm/staticmodel":             3,
