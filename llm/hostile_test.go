@@ -55,6 +55,12 @@ func TestServersThatLie(t *testing.T) {
 		"spaces without end":   hostile.Endless(closed, " "),
 		"brackets without end": hostile.Endless(closed, "["),
 		"a bomb":               bomb,
+		"comments without end": hostile.Endless(closed, ": wait\n\n"),
+		"roles without end":    hostile.Endless(closed, `data: {"choices":[{"delta":{"role":"assistant"}}]}`+"\n\n"),
+		"pieces without end":   hostile.Endless(closed, `data: {"choices":[{"delta":{"content":"a"}}]}`+"\n\n"),
+		"data without end":     hostile.Endless(closed+`data: {"choices":[{"delta":{"content":"`, "a"),
+		"DONE at once":         hostile.Text(closed + "data: [DONE]\n\n"),
+		"null for a reason":    hostile.Text(closed + part(0, "a", "null", "")),
 	})
 	hostile.Each(t, answers, func(t *testing.T, url string) {
 		client := newClient(t, llm.Config{

@@ -19,9 +19,12 @@ import (
 
 // keysOf are the keys that a request shows its server.
 func keysOf(h http.Header) []string {
-	_, bearer, _ := strings.Cut(h.Get("Authorization"), " ")
+	authorization := h.Get("Authorization")
+	if _, key, withScheme := strings.Cut(authorization, " "); withScheme {
+		authorization = key
+	}
 	var keys []string
-	for _, key := range []string{bearer, h.Get("Api-Key"), h.Get("X-Api-Key")} {
+	for _, key := range []string{authorization, h.Get("Api-Key"), h.Get("X-Api-Key")} {
 		if key != "" {
 			keys = append(keys, key)
 		}

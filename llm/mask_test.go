@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -189,6 +190,31 @@ func TestKeyIsMaskedInSpansOfGoodAnswers(t *testing.T) {
 		newClient(t, llm.Config{BaseURL: saying(t, "application/json", body), APIKey: key}), request)
 	require.NoError(t, err)
 	assert.Equal(t, key, answer.Choices[0].Message.Content, "an answer is not masked")
+}
+
+// adding is a transport that puts a key into headers of another name.
+type adding struct {
+	http.RoundTripper
+	header string
+}
+
+func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(a.header, "sk-of-this-test")
+	return a.RoundTripper.RoundTrip(r)
+}
+
+func TestKeyInAnyHeaderIsMasked(t *testing.T) {
+	url := hostile.Serve(t, keyed("401 No", "", `{"error":{"message":"KEY"}}`, "sk-of-this-test"))
+	for _, header := range []string{"Authorization", "Api-Key", "X-Api-Key"} {
+		ours, err := llm.NewHTTPClient(llm.Config{})
+		require.NoError(t, err)
+		ours.Transport = adding{ours.Transport, header}
+		cfg := openai.DefaultConfig("")
+		cfg.BaseURL, cfg.HTTPClient = url, ours
+		guard := newGuard(resilience.Config{})
+		leaks(t, guard, "sk-of-this-test", operations(guard, openai.NewClientWithConfig(cfg))[0].do(t.Context()))
+	}
 }
 
 func TestKeyOfAzureIsMasked(t *testing.T) {

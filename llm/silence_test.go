@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -277,19 +278,21 @@ func TestProbeOutlastsTheSilenceOfAModelThatThinks(t *testing.T) {
 	const long, short = 9 * time.Minute, 4 * time.Minute
 	for name, row := range map[string]struct {
 		call  way
+		limit time.Duration
 		lines []says
 	}{
-		"an answer":         {chat, []says{{long, jsonHead + answered}}},
-		"headers at once":   {chat, []says{{0, jsonHead}, {long, answered}}},
-		"a stream":          {stream, []says{{long, streamHead + role}, {long, greeting}, {short, stop}}},
-		"a stream's pieces": {stream, []says{{0, streamHead + greeting}, {short, greeting}, {short, stop}}},
-		"comments": {stream, []says{
+		"an answer":         {chat, 0, []says{{long, jsonHead + answered}}},
+		"no limit":          {chat, math.MaxInt64, []says{{24 * time.Hour, jsonHead + answered}}},
+		"headers at once":   {chat, 0, []says{{0, jsonHead}, {long, answered}}},
+		"a stream":          {stream, 0, []says{{long, streamHead + role}, {long, greeting}, {short, stop}}},
+		"a stream's pieces": {stream, 0, []says{{0, streamHead + greeting}, {short, greeting}, {short, stop}}},
+		"comments": {stream, 0, []says{
 			{0, streamHead + role}, {15 * time.Second, comment}, {long, comment}, {15 * time.Second, greeting + stop},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				guard, client := openNow(t), thinking(t, Config{}, row.lines...)
+				guard, client := openNow(t), thinking(t, Config{ChatTimeout: row.limit}, row.lines...)
 				done := make(chan error)
 				go func() { done <- row.call(t.Context(), guard, client) }()
 				<-time.After(2 * time.Minute)

@@ -89,7 +89,7 @@ const settling = time.Second
 func (w *wait) hold(silence time.Duration) {
 	for ; w != nil; w = w.outer {
 		if w.lease != nil {
-			w.lease.RenewFor(silence + settling)
+			w.lease.RenewFor(max(silence, silence+settling)) // no overflow
 		}
 	}
 }
