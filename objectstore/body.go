@@ -1,7 +1,6 @@
 package objectstore
 
 import (
-	"bytes"
 	"context"
 	"crypto/md5"
 	"encoding/hex"
@@ -9,26 +8,28 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/penstock-go/penstock/internal/door"
 )
 
-// spoolMemory is how much of a body that cannot seek is kept in memory.
-const spoolMemory = 1 << 20
-
-// PutObject is PutObject of the S3 client. A body that cannot seek is copied
-// first, to memory or to a temporary file. A body ends with io.EOF itself: an
-// error that wraps it is a failure of the reader, and nothing is stored. A
-// ContentLength that is not the body's is an *InputError. Where the store
-// answers with the MD5 of what it got as its ETag, that is compared with what
-// was sent, and a difference is a *ContractError.
+// PutObject is PutObject of the S3 client. A body that cannot seek, such as a
+// pipe, a socket or a device, is copied first, to memory up to 1 MiB and to a
+// temporary file beyond. The copy ends with ctx. A reader that has no read
+// deadline and says nothing then, such as os.Stdin, is left behind: it is used
+// until its Read returns. A body ends with io.EOF itself: an error that wraps
+// it is a failure of the reader, and nothing is stored. A ContentLength that is
+// not the body's is an *InputError. Where the store answers with the MD5 of
+// what it got as its ETag, in quotes as S3 writes it, that is compared with
+// what was sent, and a difference is a *ContractError.
+//
+// A value that no header can carry is an *InputError.
 //
 // Some stores make a folder of a key that ends in a slash, and keep nothing of
 // its body though they say so. Under such a key, and one that ends in a
@@ -46,7 +47,7 @@ func (g Guard) PutObject(
 	}
 	body := in.Body
 	if g.through().Breaker.Ready() { // else it refuses, most likely, and nothing need be copied
-		copied, cleanup, err := seekable(body)
+		copied, cleanup, err := seekable(ctx, body)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +55,7 @@ func (g Guard) PutObject(
 		body = copied
 	}
 	return open(ctx, g, about(op, in.Bucket, in.Key), func(h *door.Handle) (*s3.PutObjectOutput, error) {
-		body, cleanup, err := seekable(body)
+		body, cleanup, err := seekable(h.Context(), body)
 		if err != nil {
 			return nil, err
 		}
@@ -103,38 +104,6 @@ func PutObject(
 	ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options),
 ) (*s3.PutObjectOutput, error) {
 	return Guard{}.PutObject(ctx, client, in, optFns...)
-}
-
-// seekable returns body, or a copy of it that can seek.
-func seekable(body io.Reader) (io.Reader, func(), error) {
-	if _, ok := body.(io.Seeker); ok || body == nil {
-		return body, func() {}, nil
-	}
-	var head bytes.Buffer
-	_, err := io.Copy(&head, io.LimitReader(body, spoolMemory+1)) // CopyN drops an error that comes with the last byte
-	switch {
-	case err != nil:
-		return nil, nil, &localError{fmt.Errorf("objectstore: cannot read the body: %w", err)}
-	case head.Len() <= spoolMemory:
-		return bytes.NewReader(head.Bytes()), func() {}, nil
-	}
-	return spool(io.MultiReader(&head, body))
-}
-
-func spool(body io.Reader) (io.Reader, func(), error) {
-	f, err := os.CreateTemp("", "penstock-body-*")
-	if err != nil {
-		return nil, nil, &localError{fmt.Errorf("objectstore: a body that cannot seek needs a temporary file: %w", err)}
-	}
-	cleanup := func() { _, _ = f.Close(), os.Remove(f.Name()) }
-	if _, err = io.Copy(f, body); err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		cleanup()
-		return nil, nil, &localError{fmt.Errorf("objectstore: cannot copy the body to a temporary file: %w", err)}
-	}
-	return f, cleanup, nil
 }
 
 // sentBody is a caller's body on its way to the store: it renews the lease,
@@ -256,11 +225,16 @@ func plain(sse types.ServerSideEncryption, customerKey *string) bool {
 	return customerKey == nil && (sse == "" || sse == types.ServerSideEncryptionAes256)
 }
 
-// md5Of is the MD5 in an ETag: 32 hex digits, no "-" and a number of parts.
+// md5Of is the MD5 in an ETag: 32 hex digits, no "-" and a number of parts, in
+// the quotes that S3 writes. Stores that leave these out have other ETags too.
 func md5Of(etag *string) (string, bool) {
-	text := strings.ToLower(bare(etag))
-	sum, err := hex.DecodeString(text)
-	return text, err == nil && len(sum) == md5.Size
+	text := strings.ToLower(aws.ToString(etag))
+	if len(text) != hex.EncodedLen(md5.Size)+2 || text[0] != '"' || text[len(text)-1] != '"' {
+		return "", false
+	}
+	text = text[1 : len(text)-1]
+	_, err := hex.DecodeString(text)
+	return text, err == nil
 }
 
 // GetObject is GetObject of the S3 client. The call ends with the body: its
@@ -335,9 +309,10 @@ func (b *receivedBody) received(n int, err error) error {
 		b.h.Renew()
 		b.left.Add(-int64(n))
 	}
-	if left := b.left.Load(); err == io.EOF && left > 0 { //nolint:errorlint // io.Reader's own contract
-		err = b.t.broken(fmt.Sprintf("the body ended %d bytes before its announced end", left))
+	if n := b.left.Load(); err == io.EOF && n > 0 { //nolint:errorlint // io.Reader's own contract
+		err = b.t.broken(fmt.Sprintf("the body ended %d bytes before its announced end", n))
 	}
+	err = left(b.h.Context(), err)
 	if err != nil {
 		b.h.End(err)
 	}

@@ -2,6 +2,8 @@ package objectstore
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"unicode"
 
@@ -50,13 +52,61 @@ func (g Guard) through() door.Guard { return door.Guard(g).Or(resilience.S3) }
 
 // call is the way of operations that end when fn returns.
 func call[T any](ctx context.Context, g Guard, t target, fn func(context.Context) (T, error)) (T, error) {
-	return door.Call(ctx, g.through(), t.operation(), fn)
+	v, err := door.Call(ctx, g.through(), t.operation(), func(inner context.Context) (T, error) {
+		v, err := fn(inner)
+		return v, left(ctx, err)
+	})
+	return v, refused(ctx, err)
 }
 
 // open is the way of operations that renew a probe's lease while data flows, or
 // that end later than fn.
 func open[T any](ctx context.Context, g Guard, t target, fn func(*door.Handle) (T, error)) (T, error) {
-	return door.Open(ctx, g.through(), t.operation(), fn)
+	v, err := door.Open(ctx, g.through(), t.operation(), func(h *door.Handle) (T, error) {
+		v, err := fn(h)
+		return v, left(ctx, err)
+	})
+	return v, refused(ctx, err)
+}
+
+// left is the error of a call that ended with its context: it is the context's
+// error and its cause, whatever the SDK has made of them. An answer stays what
+// it is, and so does what was never sent.
+func left(ctx context.Context, err error) error {
+	if err == nil || err == io.EOF || ctx.Err() == nil { //nolint:errorlint // the end of a body
+		return err
+	}
+	var (
+		input *InputError
+		local *localError
+	)
+	if errors.As(err, &input) || errors.As(err, &local) || StatusCode(err) != 0 {
+		return err
+	}
+	return ended(ctx, err)
+}
+
+// refused is the error of a call that a context which had ended before did not
+// let begin.
+func refused(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return ended(ctx, err)
+}
+
+// ended adds to err what it does not say of the end of ctx.
+func ended(ctx context.Context, err error) error {
+	var ends []error
+	for _, end := range []error{ctx.Err(), context.Cause(ctx)} {
+		if !errors.Is(err, end) {
+			ends = append(ends, end)
+		}
+	}
+	if ends == nil {
+		return err
+	}
+	return &endedError{err, ends}
 }
 
 // snake is an operation's name as metrics write it: list_objects_v2.

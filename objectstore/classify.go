@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -31,6 +32,9 @@ var byCode = map[string]resilience.Outcome{
 	"BucketAlreadyExists":        resilience.Success,
 	"BucketAlreadyOwnedByYou":    resilience.Success,
 	"BucketNotEmpty":             resilience.Success,
+
+	"InvalidObjectState": resilience.Ignored, // it is archived
+	"NotImplemented":     resilience.Ignored,
 
 	"AccessDenied":          resilience.Denied,
 	"AccountProblem":        resilience.Denied,
@@ -72,6 +76,9 @@ var byStatus = map[int]resilience.Outcome{
 	http.StatusForbidden:          resilience.Denied,
 	http.StatusRequestTimeout:     resilience.Failure,
 	http.StatusTooManyRequests:    resilience.Throttled,
+	// What the store does not have. It has answered, and is well.
+	http.StatusNotImplemented:          resilience.Ignored,
+	http.StatusHTTPVersionNotSupported: resilience.Ignored,
 }
 
 // Classify says what the error of an S3 call means to a breaker.
@@ -82,7 +89,8 @@ var byStatus = map[int]resilience.Outcome{
 //	           are Unavailable too. The time to wait is carried on.
 //	Failure    other 5xx, connection failures, timeouts, *ContractError, a redirect
 //	           to another place
-//	Ignored    other 4xx, what never left, the caller's cancellation
+//	Ignored    other 4xx, 501, 505, a quota, an archived object, what never left,
+//	           the caller's cancellation
 //
 // A 403 for HeadObject is Ignored, since it may be a missing key.
 func Classify(callerCtx context.Context, err error) resilience.Verdict {
@@ -136,6 +144,9 @@ func answered(err error, s int, code string) resilience.Verdict {
 	if !known {
 		out, known = byStatus[s]
 	}
+	if full(s, code) {
+		out = resilience.Ignored
+	}
 	after := retryAfter(err)
 	down := after > 0 && (s == http.StatusServiceUnavailable || s == overloaded) && out != resilience.Throttled
 	switch {
@@ -157,6 +168,13 @@ func answered(err error, s int, code string) resilience.Verdict {
 	return resilience.Verdict{Outcome: out, RetryAfter: after, Unavailable: down}
 }
 
+// full reports whether a bucket or its owner has reached a quota, which no
+// waiting and no other key changes: QuotaExceeded with 403 is the code of Ceph
+// and versitygw, XMinioAdminBucketQuotaExceeded with 400 that of MinIO.
+func full(s int, code string) bool {
+	return strings.HasSuffix(code, "QuotaExceeded") && s < 500 && s != http.StatusTooManyRequests
+}
+
 func operation(err error) string {
 	if e := (*smithy.OperationError)(nil); errors.As(err, &e) && e.ServiceID == s3.ServiceID {
 		return e.OperationName
@@ -165,9 +183,10 @@ func operation(err error) string {
 }
 
 // unanswered reads errors without an answer. Of those, an error of the SDK's
-// operation that carries no trace of a transport was made before sending.
+// operation that carries no trace of a transport was made before sending, and
+// net/http says of some requests that it does not send them.
 func unanswered(err error) resilience.Outcome {
-	if operation(err) != "" && !sent(err) {
+	if operation(err) != "" && (!sent(err) || door.Unsent(err)) {
 		return resilience.Ignored
 	}
 	return resilience.Failure

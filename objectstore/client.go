@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/penstock-go/penstock/internal/cafile"
@@ -55,7 +56,9 @@ type Config struct {
 	// of an object. Default 60 s.
 	IdleTimeout time.Duration
 	// CallTimeout bounds whole calls, those excepted that carry a body
-	// (PutObject, UploadPart, GetObject). Default 2 min.
+	// (PutObject, UploadPart, GetObject) and those that put an object together,
+	// while the store sends white space (CopyObject, UploadPartCopy,
+	// CompleteMultipartUpload: one hour). Default 2 min.
 	CallTimeout time.Duration
 	// MaxConns bounds the connections to one host. Default 64.
 	MaxConns int
@@ -68,6 +71,10 @@ func (c Config) normal() (Config, error) {
 	c.IdleTimeout = orDefault(c.IdleTimeout, time.Minute)
 	c.CallTimeout = orDefault(c.CallTimeout, 2*time.Minute)
 	c.MaxConns = orDefault(c.MaxConns, 64)
+	var err error
+	if c, err = c.trimmed(); err != nil {
+		return c, err
+	}
 	if min(c.DialTimeout, c.TLSTimeout, c.HeaderTimeout, c.IdleTimeout, c.CallTimeout) < 0 || c.MaxConns < 0 {
 		return c, &InputError{"NewClient", "timeouts and MaxConns must not be negative"}
 	}
@@ -85,6 +92,11 @@ func (c Config) normal() (Config, error) {
 	return c, nil
 }
 
+// logged writes what the SDK has to say.
+func logged(kind logging.Classification, format string, v ...any) {
+	slog.Debug("objectstore: the AWS SDK", "kind", string(kind), "says", fmt.Sprintf(format, v...))
+}
+
 func orDefault[T comparable](v, fallback T) T {
 	var zero T
 	if v == zero {
@@ -97,8 +109,12 @@ func orDefault[T comparable](v, fallback T) T {
 // retries off, no redirect followed, and for servers other than AWS the bucket
 // in the path and checksums only where S3 requires them, since older servers
 // keep the SDK's checksum trailer inside the object. optFns come after all
-// that. No request is made here; an error means that the configuration is
-// wrong.
+// that. Keys, session token and region lose outer white space, wherever they
+// come from; a control character inside is an *InputError, or a
+// *CredentialsError of the first call where they come from elsewhere than the
+// Config, the environment and the shared files. What the SDK logs goes to
+// log/slog at debug level. No request is made here; an error means that the
+// configuration is wrong.
 func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s3.Client, error) {
 	cfg, err := cfg.normal()
 	if err != nil {
@@ -111,6 +127,12 @@ func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s
 	loaded, err := config.LoadDefaultConfig(ctx, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("objectstore: cannot load the AWS configuration: %w", err)
+	}
+	if loaded.Region, err = trim("the region", loaded.Region); err != nil {
+		return nil, err
+	}
+	if err = cfg.checkKeys(loaded.ConfigSources); err != nil {
+		return nil, err
 	}
 	if loaded.HTTPClient, err = cfg.bounded(loaded.HTTPClient); err != nil {
 		return nil, err
@@ -134,6 +156,7 @@ func (c Config) load() ([]func(*config.LoadOptions) error, error) {
 	opts := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(client),
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
+		config.WithLogger(logging.LoggerFunc(logged)),
 	}
 	if c.Region != "" {
 		opts = append(opts, config.WithRegion(c.Region))
@@ -188,43 +211,6 @@ func (c Config) bounded(client aws.HTTPClient) (aws.HTTPClient, error) {
 	}, nil
 }
 
-// maxAnswer is the most bytes of an answer that is not an object. The SDK reads
-// errors and lists into memory, however long they are.
-const maxAnswer = 8 << 20
-
-// answers bounds what is read of them. It has the transport's
-// CloseIdleConnections.
-type answers struct{ *http.Transport }
-
-// RoundTrip is the transport's, with a bound on every answer but an object.
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := a.Transport.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	op := awsmiddleware.GetOperationName(r.Context())
-	object := op == "GetObject" || op == "SelectObjectContent"
-	if !object || resp.StatusCode >= http.StatusMultipleChoices {
-		resp.Body = &boundedBody{resp.Body, op, maxAnswer}
-	}
-	return resp, nil
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	op   string
-	left int64
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, &ContractError{Op: b.op, Problem: fmt.Sprintf("the answer is larger than %d bytes", maxAnswer)}
-	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
-}
-
 func (c Config) apply(o *s3.Options) {
 	if c.Endpoint != "" {
 		o.BaseEndpoint = aws.String(c.Endpoint)
@@ -266,28 +252,32 @@ func (c *quietConn) Write(p []byte) (int, error) {
 // bodied are the operations that take as long as their body does.
 var bodied = map[string]bool{"GetObject": true, "PutObject": true, "UploadPart": true, "SelectObjectContent": true}
 
+// patient are the operations that a store answers with white space while it
+// works, for hours if the objects are large. The connection's silence bounds
+// them, and a limit for a store that sends nothing else.
+var patient = map[string]bool{"CopyObject": true, "UploadPartCopy": true, "CompleteMultipartUpload": true}
+
+const patience = time.Hour
+
+// limit is the longest that an operation without a body of its own may take.
+func (c Config) limit(op string) time.Duration {
+	if patient[op] {
+		return max(c.CallTimeout, patience)
+	}
+	return c.CallTimeout
+}
+
 // bound gives every other call a deadline.
 func (c Config) bound(stack *middleware.Stack) error {
 	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("PenstockCallTimeout",
 		func(
 			ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
 		) (middleware.InitializeOutput, middleware.Metadata, error) {
-			if !bodied[awsmiddleware.GetOperationName(ctx)] {
+			if op := awsmiddleware.GetOperationName(ctx); !bodied[op] {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, c.CallTimeout)
+				ctx, cancel = context.WithTimeout(ctx, c.limit(op))
 				defer cancel()
 			}
 			return next.HandleInitialize(ctx, in)
 		}), middleware.Before)
-}
-
-// explained gives the chain's errors a type: they look like those of S3.
-type explained struct{ chain aws.CredentialsProvider }
-
-func (p explained) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	c, err := p.chain.Retrieve(ctx)
-	if err != nil {
-		return c, &CredentialsError{err}
-	}
-	return c, nil
 }

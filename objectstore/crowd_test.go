@@ -63,7 +63,7 @@ func TestThousandCallersWhileTheServerDies(t *testing.T) {
 		w.Header().Set("ETag", `"no MD5"`)
 		_, _ = io.WriteString(w, "0123456789")
 	}))
-	client := newClient(t, objectstore.Config{Endpoint: upstream.URL()}, quietly)
+	client := newClient(t, objectstore.Config{Endpoint: upstream.URL()})
 	defer idle(client)
 	g, b := breaker(t, resilience.Config{ResetTimeout: 20 * time.Millisecond, ProbeTimeout: time.Minute})
 	calls, next := []func(objectstore.Guard) error{

@@ -95,7 +95,8 @@ func operations(t testing.TB, g objectstore.Guard, client *s3.Client) map[string
 	small := filepath.Join(t.TempDir(), "small")
 	require.NoError(t, os.WriteFile(small, []byte("text"), 0o600))
 	big := filepath.Join(t.TempDir(), "big")
-	require.NoError(t, os.WriteFile(big, make([]byte, 17<<20), 0o600))
+	require.NoError(t, os.WriteFile(big, nil, 0o600))
+	require.NoError(t, os.Truncate(big, 17<<20))
 	upload := func(ctx context.Context, path string) error {
 		_, err := g.UploadFile(ctx, client, &transfermanager.UploadObjectInput{Bucket: bucket, Key: key}, path)
 		return err

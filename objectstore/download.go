@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"crypto/sha256"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -40,6 +42,10 @@ type DownloadFileOutput struct {
 // metadata has one (UploadFile puts it there); a difference is a
 // *ContractError.
 //
+// Where path is a symbolic link, the file that it leads to is written, in that
+// file's folder, and the link stays. A folder, a device or a pipe is an
+// *InputError.
+//
 // A try that fails leaves what it got. The next one asks for the rest, if the
 // object is still the same, and starts over if it is not. Two downloads to one
 // path do not disturb each other. in.Range and in.PartNumber must be nil.
@@ -48,6 +54,10 @@ func (g Guard) DownloadFile(
 ) (*DownloadFileOutput, error) {
 	if in.Range != nil || in.PartNumber != nil {
 		return nil, &InputError{"DownloadFile", "a file is downloaded whole: leave Range and PartNumber out"}
+	}
+	path, err := landing(path)
+	if err != nil {
+		return nil, err
 	}
 	d := &download{guard: g, client: client, in: in, path: path, optFns: once(optFns), prefix: partialPrefix(in, path)}
 	defer d.close()
@@ -61,6 +71,63 @@ func (g Guard) DownloadFile(
 		return nil, err
 	}
 	return out, d.publish()
+}
+
+// maxLinks is how many symbolic links may lead to a file, which is Linux's own
+// limit.
+const maxLinks = 40
+
+// landing is the file to write for path: itself, or what symbolic links lead
+// to, which need not exist.
+func landing(path string) (string, error) {
+	at := path
+	for range maxLinks {
+		info, err := os.Lstat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return at, nil // a folder that is missing shows when the file is made
+		case err != nil:
+			return "", fmt.Errorf("objectstore: cannot download to %q: %w", path, err)
+		case info.Mode()&fs.ModeSymlink == 0:
+			return at, writable(path, info)
+		}
+		if at, err = follow(at); err != nil {
+			return "", fmt.Errorf("objectstore: cannot download to %q: %w", path, err)
+		}
+	}
+	return "", &InputError{"DownloadFile", fmt.Sprintf("the symbolic link %q leads to no file, but in a circle", path)}
+}
+
+// follow is where a symbolic link points. The folders of a target may be links
+// too, so ".." in it is left to the file system.
+func follow(link string) (string, error) {
+	to, err := os.Readlink(link)
+	if err != nil {
+		return "", err
+	}
+	if !filepath.IsAbs(to) {
+		dir, _ := filepath.Split(link)
+		to = dir + to
+	}
+	dir, name := filepath.Split(to)
+	if name == "" || name == "." || name == ".." {
+		return to, nil
+	}
+	if dir, err = filepath.EvalSymlinks(cmp.Or(dir, ".")); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// writable refuses what is there and cannot be replaced by a file.
+func writable(path string, info fs.FileInfo) error {
+	switch {
+	case info.IsDir():
+		return &InputError{"DownloadFile", fmt.Sprintf("%q is a folder; name the file in it", path)}
+	case !info.Mode().IsRegular():
+		return &InputError{"DownloadFile", fmt.Sprintf("%q is not a regular file; use GetObject", path)}
+	}
+	return nil
 }
 
 // DownloadFile is [Guard.DownloadFile] through [resilience.S3].
@@ -196,13 +263,16 @@ func (d *download) verify(h *door.Handle, got *s3.GetObjectOutput, total int64) 
 	return out, nil
 }
 
-// renewing renews a probe's lease with each read.
+// renewing renews a probe's lease with each read, and ends with its call.
 type renewing struct {
 	r io.Reader
 	h *door.Handle
 }
 
 func (r renewing) Read(p []byte) (int, error) {
+	if err := r.h.Context().Err(); err != nil {
+		return 0, ended(r.h.Context(), err)
+	}
 	r.h.Renew()
 	return r.r.Read(p)
 }

@@ -33,8 +33,9 @@ type InputError struct {
 // Error names the operation and the problem.
 func (e *InputError) Error() string { return fmt.Sprintf("objectstore: %s: %s", e.Op, e.Problem) }
 
-// CredentialsError says that no credentials could be had, so that nothing was
-// sent. Clients of [NewClient] return it; it is Denied, not an outage.
+// CredentialsError says that no credentials could be had, or none that a header
+// can carry, so that nothing was sent. Clients of [NewClient] return it; it is
+// Denied, not an outage.
 type CredentialsError struct{ Err error }
 
 // Error names the places where credentials are looked for.
@@ -52,6 +53,16 @@ type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }
 func (e *localError) Unwrap() error { return e.err }
+
+// endedError is an error that came with the end of a context, and does not say
+// so. It reads as its cause.
+type endedError struct {
+	err  error
+	ends []error // the context's error, or its cause, or both
+}
+
+func (e *endedError) Error() string   { return e.err.Error() }
+func (e *endedError) Unwrap() []error { return append([]error{e.err}, e.ends...) }
 
 // checkMetadata refuses what does not survive HTTP headers; some stores
 // answer it with a signature error, which looks like a bad key.

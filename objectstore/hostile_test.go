@@ -2,16 +2,17 @@ package objectstore_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/aws/smithy-go/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -70,7 +71,7 @@ func TestServersThatLie(t *testing.T) {
 		"text without end": hostile.Endless(closed+"<R>", "aaaa"),
 	})
 	hostile.Each(t, answers, func(t *testing.T, url string) {
-		client := newClient(t, objectstore.Config{Endpoint: url, CallTimeout: 500 * time.Millisecond}, quietly)
+		client := newClient(t, objectstore.Config{Endpoint: url, CallTimeout: 500 * time.Millisecond})
 		defer idle(client)
 		g, b := breaker(t, resilience.Config{FailMax: 1000})
 		for name, op := range operations(t, g, client) {
@@ -86,9 +87,6 @@ func TestServersThatLie(t *testing.T) {
 		}
 	})
 }
-
-// quietly keeps the SDK from logging each answer that it cannot read.
-func quietly(o *s3.Options) { o.Logger = logging.Nop{} }
 
 // The manager panicked over an upload without a name, and took the page of a
 // proxy for an object otherwise.
@@ -129,8 +127,8 @@ func TestEmptyAnswersOfS3AreAnswers(t *testing.T) {
 	require.NoError(t, err, "nothing went wrong")
 }
 
-// A caller that leaves at any point of a call is ignored, and a probe's slot is
-// free.
+// A caller that leaves at any point of a call is ignored, a probe's slot is
+// free, and the error is that of the context, with its cause.
 func TestCancelledAtEachStage(t *testing.T) {
 	for name, text := range map[string]string{
 		"before the headers": "", "in the headers": "HTTP/1.1 200 OK\r\nETa",
@@ -140,23 +138,74 @@ func TestCancelledAtEachStage(t *testing.T) {
 			t.Parallel()
 			started := make(chan struct{}, 1)
 			url := hostile.Serve(t, hostile.Stalled(text, func() { started <- struct{}{} }))
-			client := newClient(t, objectstore.Config{Endpoint: url}, quietly)
+			client := newClient(t, objectstore.Config{Endpoint: url})
 			defer idle(client)
-			for _, op := range []string{"PutObject", "GetObject", "ListObjectsV2", "DownloadFile", "UploadFile parts"} {
-				g, b, _ := probing(t)
-				call := operations(t, g, client)[op]
-				if op == "GetObject" {
-					call = func(ctx context.Context) error { return getBody(ctx, client, "bucket", "key")(g) }
+			for op := range operations(t, objectstore.Guard{}, client) {
+				if name == "in the body" && headersSuffice[op] {
+					continue
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- call(ctx) }()
-				<-started
-				cancel()
-				require.Error(t, <-done, op)
-				assert.True(t, b.Ready(), op)
-				assert.EqualValues(t, 1, b.Snapshot().Ignored, "%s: %+v", op, b.Snapshot())
+				for _, cause := range []error{nil, errors.New("the run's budget is spent")} {
+					g, b, _ := probing(t)
+					call := operations(t, g, client)[op]
+					if op == "GetObject" {
+						call = func(ctx context.Context) error { return getBody(ctx, client, "bucket", "key")(g) }
+					}
+					ctx, cancel := context.WithCancelCause(t.Context())
+					done := make(chan error)
+					go func() { done <- call(ctx) }()
+					<-started
+					cancel(cause)
+					err := <-done
+					require.ErrorIs(t, err, context.Canceled, op)
+					require.ErrorIs(t, err, context.Cause(ctx), op)
+					assert.True(t, b.Ready(), op)
+					assert.EqualValues(t, 1, b.Snapshot().Ignored, "%s: %+v", op, b.Snapshot())
+				}
 			}
 		})
 	}
+}
+
+// headersSuffice are operations that are over with the headers of the answer.
+var headersSuffice = map[string]bool{
+	"HeadObject": true, "HeadBucket": true, "PutObject": true, "UploadFile": true, "CreateBucket": true,
+	"DeleteObject": true,
+}
+
+// A deadline counts, and is one of the context's own, whatever its cause is
+// called.
+func TestDeadlineWithACauseIsADeadline(t *testing.T) {
+	url := hostile.Serve(t, hostile.Stalled("", nil))
+	client := newClient(t, objectstore.Config{Endpoint: url})
+	defer idle(client)
+	cause := errors.New("the run's budget is spent")
+	g, b := breaker(t, resilience.Config{FailMax: 100})
+	var group sync.WaitGroup
+	for name, op := range operations(t, g, client) {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, cause)
+			defer cancel()
+			err := op(ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded, name)
+			assert.ErrorIs(t, err, cause, name)
+		})
+	}
+	group.Wait()
+	assert.Equal(t, b.Snapshot().Calls, b.Snapshot().Failures)
+}
+
+// A context that has ended before says why, too, and nothing is sent.
+func TestContextThatHasEndedBeforeTheCall(t *testing.T) {
+	s := serve(t, says(200, ""))
+	cause := errors.New("the run's budget is spent")
+	g, b := breaker(t, resilience.Config{})
+	for name, op := range operations(t, g, plainClient(s.URL)) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		err := op(ctx)
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.ErrorIs(t, err, cause, name)
+	}
+	assert.Zero(t, s.requests.Load())
+	assert.Zero(t, b.Snapshot().Failures)
 }

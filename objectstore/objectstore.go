@@ -32,6 +32,13 @@
 // S3 wants to know its length. What a caller's own reader says is returned and
 // never counted.
 //
+// # What is never sent
+//
+// A request that cannot be right is an *[InputError] which names the field, is
+// not sent and counts as nothing: text in a header that is not valid UTF-8 or
+// has a control character, keys that are not valid UTF-8, keys in DeleteObjects
+// that XML cannot carry.
+//
 // # Files
 //
 // [DownloadFile] and [UploadFile] move files of any size in bounded memory and
@@ -45,11 +52,11 @@ package objectstore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/inflight"
 )
@@ -98,14 +105,6 @@ type Guard struct {
 	InFlight *inflight.Limiter
 }
 
-// once adds to the caller's options what makes a call one request.
-func once(optFns []func(*s3.Options)) []func(*s3.Options) {
-	return append(slices.Clip(optFns), func(o *s3.Options) {
-		o.Retryer = aws.NopRetryer{}
-		o.RetryMaxAttempts = 0 // a number here would wrap the retryer
-	})
-}
-
 // simple is an operation whose answer is there when the method returns.
 func simple[In, Out any](
 	ctx context.Context, g Guard, t target, in In, optFns []func(*s3.Options),
@@ -147,14 +146,6 @@ func noETag(etag *string) string {
 	return ""
 }
 
-func noList(out *s3.ListObjectsV2Output) string {
-	if out.Name == nil && out.IsTruncated == nil && out.KeyCount == nil &&
-		len(out.Contents)+len(out.CommonPrefixes) == 0 {
-		return "the answer is not one of S3: it is no list"
-	}
-	return ""
-}
-
 func noCopy(out *s3.CopyObjectOutput) string {
 	if out.CopyObjectResult == nil {
 		return noETag(nil)
@@ -192,7 +183,9 @@ func (g Guard) DeleteObject(
 }
 
 // DeleteObjects is DeleteObjects of the S3 client: up to 1,000 keys. Look at
-// the output's Errors: keys that could not be deleted are there, not in err.
+// the output's Errors: keys that could not be deleted are there, not in err. A
+// key that XML cannot carry, such as one with the character U+0001, is an
+// *InputError: delete it with DeleteObject.
 // With Quiet, an answer of another server cannot be told from success.
 func (g Guard) DeleteObjects(
 	ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options),
@@ -200,17 +193,10 @@ func (g Guard) DeleteObjects(
 	return checked(ctx, g, about("DeleteObjects", in.Bucket, nil), in, optFns, client.DeleteObjects, noReport(in))
 }
 
-// ListObjectsV2 is ListObjectsV2 of the S3 client: one page of up to 1,000
-// keys.
-func (g Guard) ListObjectsV2(
-	ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options),
-) (*s3.ListObjectsV2Output, error) {
-	return checked(ctx, g, about("ListObjectsV2", in.Bucket, nil), in, optFns, client.ListObjectsV2, noList)
-}
-
 // CopyObject is CopyObject of the S3 client. CopySource is "bucket/key",
 // percent-encoded. S3 may say 200 and send an error in the body; the SDK makes
-// an error of it and it counts by its code. A key that ends in a slash is
+// an error of it and it counts by its code. The white space before it renews a
+// probe's lease. A key that ends in a slash is
 // looked at as by PutObject: an object that has lost its bytes is a
 // *ContractError.
 func (g Guard) CopyObject(
@@ -220,22 +206,22 @@ func (g Guard) CopyObject(
 		return nil, err
 	}
 	t := about("CopyObject", in.Bucket, in.Key)
-	return call(ctx, g, t, func(ctx context.Context) (*s3.CopyObjectOutput, error) {
-		return copyChecked(ctx, client, t, in, once(optFns))
+	return open(ctx, g, t, func(h *door.Handle) (*s3.CopyObjectOutput, error) {
+		return copyChecked(h, client, t, in, once(optFns))
 	})
 }
 
 func copyChecked(
-	ctx context.Context, client Writer, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options),
+	h *door.Handle, client Writer, t target, in *s3.CopyObjectInput, optFns []func(*s3.Options),
 ) (*s3.CopyObjectOutput, error) {
-	out, err := client.CopyObject(ctx, in, optFns...)
+	out, err := client.CopyObject(h.Context(), in, flowing(h, optFns)...)
 	if err == nil {
 		err = t.broken(noCopy(out))
 	}
 	if err != nil {
 		return out, err
 	}
-	return out, written{t, out.CopyObjectResult.ETag, -1}.kept(ctx, client, s3.HeadObjectInput{
+	return out, written{t, out.CopyObjectResult.ETag, -1}.kept(h.Context(), client, s3.HeadObjectInput{
 		VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
 		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey,
 		SSECustomerKeyMD5: in.SSECustomerKeyMD5,
@@ -276,13 +262,6 @@ func DeleteObjects(
 	ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options),
 ) (*s3.DeleteObjectsOutput, error) {
 	return Guard{}.DeleteObjects(ctx, client, in, optFns...)
-}
-
-// ListObjectsV2 is [Guard.ListObjectsV2] through [resilience.S3].
-func ListObjectsV2(
-	ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options),
-) (*s3.ListObjectsV2Output, error) {
-	return Guard{}.ListObjectsV2(ctx, client, in, optFns...)
 }
 
 // CopyObject is [Guard.CopyObject] through [resilience.S3].

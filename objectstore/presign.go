@@ -2,6 +2,8 @@ package objectstore
 
 import (
 	"context"
+	"io"
+	"slices"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -27,20 +29,41 @@ type PresignInput struct {
 // object, for 15 minutes unless s3.WithPresignExpires says otherwise. Signing
 // is local: it takes no slot and counts as nothing. While the breaker is not
 // closed it is refused all the same, since the URL would lead to an upstream
-// that is unavailable.
+// that is unavailable. What PutObject and GetObject refuse with an *InputError
+// is refused here too.
 func (g Guard) GeneratePresignedURL(
 	ctx context.Context, client presigner, in PresignInput, optFns ...func(*s3.PresignOptions),
 ) (*v4.PresignedHTTPRequest, error) {
 	if err := g.through().Breaker.Check(ctx); err != nil {
 		return nil, err
 	}
+	optFns = append(slices.Clip(optFns), s3.WithPresignClientFromClientOptions(looked))
 	switch {
 	case in.Get != nil && in.Put == nil:
 		return client.PresignGetObject(ctx, in.Get, optFns...)
 	case in.Put != nil && in.Get == nil:
+		if err := signable(in.Put); err != nil {
+			return nil, err
+		}
 		return client.PresignPutObject(ctx, in.Put, optFns...)
 	}
 	return nil, &InputError{Op: "GeneratePresignedURL", Problem: "set exactly one of Get and Put"}
+}
+
+// signable refuses what PutObject refuses before it makes a request.
+func signable(in *s3.PutObjectInput) error {
+	if err := checkMetadata("PutObject", in.Metadata); err != nil {
+		return err
+	}
+	body, ok := in.Body.(io.ReadSeeker)
+	if !ok || !seeks(body) {
+		return nil
+	}
+	sent, err := newSentBody(nil, body)
+	if err != nil {
+		return err
+	}
+	return sent.announced(in.ContentLength)
 }
 
 // GeneratePresignedURL is [Guard.GeneratePresignedURL] through [resilience.S3].

@@ -1,13 +1,16 @@
 package objectstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -47,7 +50,13 @@ type Uploader interface {
 // added to the metadata as "sha256", unless in has one; DownloadFile checks it.
 // Each part's MD5 is compared with the store's answer, and a key that ends in a
 // slash is looked at as by PutObject. A file that changes while it is read does
-// not become an object.
+// not become an object. What is not a regular file, such as a named pipe or
+// /dev/stdin, is copied to a temporary file first, until its end or that of
+// ctx.
+//
+// An upload in parts that fails is removed, also where ctx has ended. If that
+// fails too, the error names the upload, whose parts take room until somebody
+// removes them.
 func (g Guard) UploadFile(
 	ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string,
 	optFns ...func(*transfermanager.Options),
@@ -59,17 +68,51 @@ func (g Guard) UploadFile(
 	if err := checkMetadata(op, in.Metadata); err != nil {
 		return nil, err
 	}
-	file, err := os.Open(path)
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("objectstore: cannot upload: %w", err)
 	}
-	defer file.Close()
+	if info.IsDir() {
+		return nil, &InputError{op, fmt.Sprintf("%q is a folder", path)}
+	}
 	u := &upload{
-		api: client, bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key), file: file, read: sha256.New(),
+		api: client, bucket: aws.ToString(in.Bucket), key: aws.ToString(in.Key), path: path, mode: info.Mode(),
+		close: func() {}, read: sha256.New(),
+	}
+	defer func() { u.close() }()
+	if g.through().Breaker.Ready() { // else it refuses, most likely, and a pipe can be read once
+		if err := u.open(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return open(ctx, g, target{op, u.bucket, u.key}, func(h *door.Handle) (*transfermanager.UploadObjectOutput, error) {
+		if err := u.open(h.Context()); err != nil {
+			return nil, err
+		}
 		return u.send(h, *in, optFns)
 	})
+}
+
+// open opens the file, or a copy of what cannot be read twice.
+func (u *upload) open(ctx context.Context) error {
+	if u.file != nil {
+		return nil
+	}
+	file, err := openWithin(ctx, u.path, u.mode)
+	if err != nil {
+		return &localError{fmt.Errorf("objectstore: cannot upload: %w", err)}
+	}
+	if seeks(file) {
+		u.file, u.close = file, func() { _ = file.Close() }
+		return nil
+	}
+	defer file.Close()
+	s, err := within(ctx, file, toFile)
+	if err != nil {
+		return err
+	}
+	u.file, u.close = s.Reader.(*os.File), s.remove
+	return nil
 }
 
 // UploadFile is [Guard.UploadFile] through [resilience.S3].
@@ -87,13 +130,19 @@ type upload struct {
 	api         Uploader
 	h           *door.Handle
 	bucket, key string
-	file        *os.File
+	path        string
+	mode        fs.FileMode
+	file        *os.File // nil until it is open
+	close       func()
 	size        int64
 	sum         string    // the file's SHA-256 before it was sent
 	read        hash.Hash // of what was sent
 
+	abortTimeout time.Duration
+
 	mu    sync.Mutex
 	first error
+	ended *uploadError // what the manager does not know of its failure
 }
 
 func (u *upload) hash() error {
@@ -125,18 +174,55 @@ func (u *upload) send(
 	if in.Metadata[hashKey] == "" {
 		in.Metadata[hashKey] = u.sum
 	}
-	manager := transfermanager.New(u, append([]func(*transfermanager.Options){u.options}, optFns...)...)
-	out, err := manager.UploadObject(h.Context(), &in)
-	if err == nil {
+	optFns = append(append([]func(*transfermanager.Options){u.options}, optFns...), u.settings)
+	out, err := transfermanager.New(u, optFns...).UploadObject(h.Context(), &in)
+	failed := u.failed()
+	if err = cmp.Or(err, failed); err == nil {
 		return out, nil
 	}
+	if failed != nil { // the manager prefers others that came later
+		h.End(left(h.Context(), failed))
+	}
+	return nil, u.whole(err)
+}
+
+// failed is the first error of the upload, which decides its outcome.
+func (u *upload) failed() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.first != nil { // the manager keeps only its text if the clean-up fails too
-		h.End(u.first)
-	}
-	return nil, err
+	return u.first
 }
+
+// whole is err, which the manager has or has not, with what else is known.
+func (u *upload) whole(err error) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended == nil {
+		return err
+	}
+	u.ended.err = err
+	return u.ended
+}
+
+// uploadError is the error of an upload in parts that the manager was not told
+// of, or whose parts are still in the store.
+type uploadError struct {
+	id    string
+	err   error // why it failed
+	abort error // why its parts are still there; nil if they are not
+}
+
+func (e *uploadError) Error() string {
+	text := fmt.Sprintf("objectstore: UploadFile: upload ID %s: %v", e.id, e.err)
+	if e.abort == nil {
+		return text
+	}
+	const advice = "its parts are still in the store; remove them with AbortMultipartUpload or a lifecycle rule"
+	return fmt.Sprintf("%s; %s: %v", text, advice, e.abort)
+}
+
+// Unwrap returns why the upload failed, and not why the clean-up did.
+func (e *uploadError) Unwrap() error { return e.err }
 
 // options gives the manager the client's own choice of checksums; it would
 // override it with its own default.
@@ -145,6 +231,39 @@ func (u *upload) options(o *transfermanager.Options) {
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	if c, ok := u.api.(interface{ Options() s3.Options }); ok {
 		o.RequestChecksumCalculation = c.Options().RequestChecksumCalculation
+	}
+}
+
+// settings come after the caller's.
+func (u *upload) settings(o *transfermanager.Options) {
+	u.abortTimeout = o.FailTimeout
+	if l := &o.ObjectProgressListeners; len(l.ObjectTransferComplete)+len(l.ObjectTransferFailed) > 0 {
+		l.ObjectTransferComplete = []transfermanager.ObjectTransferCompleteListener{&lastWord{u, l.Copy()}}
+	}
+}
+
+// lastWord tells the caller's listeners how an upload ended that the manager
+// takes for complete; see CompleteMultipartUpload.
+type lastWord struct {
+	u      *upload
+	caller transfermanager.ObjectProgressListeners
+}
+
+// OnObjectTransferComplete is part of the manager's interface.
+func (w *lastWord) OnObjectTransferComplete(
+	ctx context.Context, e *transfermanager.ObjectTransferCompleteEvent,
+) {
+	err := w.u.failed()
+	if err == nil {
+		for _, l := range w.caller.ObjectTransferComplete {
+			l.OnObjectTransferComplete(ctx, e)
+		}
+		return
+	}
+	for _, l := range w.caller.ObjectTransferFailed {
+		l.OnObjectTransferFailed(ctx, &transfermanager.ObjectTransferFailedEvent{
+			Input: e.Input, Error: err, BytesTransferred: e.BytesTransferred, TotalBytes: e.TotalBytes,
+		})
 	}
 }
 
@@ -164,7 +283,7 @@ func (u *upload) Seek(offset int64, whence int) (int64, error) { return u.file.S
 // unchanged says whether what was read is what was hashed before.
 func (u *upload) unchanged() error {
 	if hex.EncodeToString(u.read.Sum(nil)) != u.sum {
-		return &localError{fmt.Errorf("objectstore: the file %q changed while it was uploaded", u.file.Name())}
+		return &localError{fmt.Errorf("objectstore: the file %q changed while it was uploaded", u.path)}
 	}
 	return nil
 }
@@ -225,29 +344,62 @@ func (u *upload) UploadPart(
 
 func (u *upload) broken(op, problem string) error { return target{op, u.bucket, u.key}.broken(problem) }
 
+// CompleteMultipartUpload says of a failure too that it went well, since the
+// manager writes of it to the standard logger. What went wrong is noted, and
+// the parts are removed here.
 func (u *upload) CompleteMultipartUpload(
 	ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns ...func(*s3.Options),
 ) (*s3.CompleteMultipartUploadOutput, error) {
-	if err := u.unchanged(); err != nil {
-		return nil, u.note(err)
+	out, err := u.complete(ctx, in, optFns)
+	if u.note(err) == nil {
+		return out, nil
 	}
-	out, err := u.api.CompleteMultipartUpload(ctx, in, once(optFns)...)
+	u.end(in.UploadId, nil)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.abortTimeout)
+	defer cancel()
+	_, _ = u.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
+		Bucket: in.Bucket, Key: in.Key, UploadId: in.UploadId,
+		ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
+	}, optFns...)
+	return &s3.CompleteMultipartUploadOutput{}, nil
+}
+
+func (u *upload) end(id *string, abort error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = &uploadError{id: aws.ToString(id), abort: abort}
+}
+
+func (u *upload) complete(
+	ctx context.Context, in *s3.CompleteMultipartUploadInput, optFns []func(*s3.Options),
+) (*s3.CompleteMultipartUploadOutput, error) {
+	if err := u.unchanged(); err != nil {
+		return nil, err
+	}
+	out, err := u.api.CompleteMultipartUpload(ctx, in, flowing(u.h, once(optFns))...)
 	if err == nil {
 		err = u.broken("CompleteMultipartUpload", noETag(out.ETag))
 	}
-	if err == nil {
-		whole := written{target{"CompleteMultipartUpload", u.bucket, u.key}, out.ETag, u.size}
-		err = whole.kept(ctx, u.api, s3.HeadObjectInput{
-			VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
-			SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey,
-			SSECustomerKeyMD5: in.SSECustomerKeyMD5,
-		}, once(optFns))
+	if err != nil {
+		return out, err
 	}
-	return out, u.note(err)
+	whole := written{target{"CompleteMultipartUpload", u.bucket, u.key}, out.ETag, u.size}
+	return out, whole.kept(ctx, u.api, s3.HeadObjectInput{
+		VersionId: out.VersionId, ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
+		SSECustomerAlgorithm: in.SSECustomerAlgorithm, SSECustomerKey: in.SSECustomerKey,
+		SSECustomerKeyMD5: in.SSECustomerKeyMD5,
+	}, once(optFns))
 }
 
+// AbortMultipartUpload says that it went well, since the manager would replace
+// the upload's error by the text of both.
 func (u *upload) AbortMultipartUpload(
 	ctx context.Context, in *s3.AbortMultipartUploadInput, optFns ...func(*s3.Options),
 ) (*s3.AbortMultipartUploadOutput, error) {
-	return u.api.AbortMultipartUpload(ctx, in, once(optFns)...)
+	out, err := u.api.AbortMultipartUpload(ctx, in, once(optFns)...)
+	if err == nil || StatusCode(err) == http.StatusNotFound { // nothing is left of it
+		return out, nil
+	}
+	u.end(in.UploadId, err)
+	return &s3.AbortMultipartUploadOutput{}, nil
 }

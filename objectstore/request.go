@@ -1,0 +1,197 @@
+package objectstore
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/penstock-go/penstock/internal/door"
+)
+
+// once adds to the caller's options what makes a call one request, or none if
+// the request cannot be right.
+func once(optFns []func(*s3.Options)) []func(*s3.Options) {
+	return append(slices.Clip(optFns), func(o *s3.Options) {
+		o.Retryer = aws.NopRetryer{}
+		o.RetryMaxAttempts = 0 // a number here would wrap the retryer
+		looked(o)
+	})
+}
+
+// looked has each request looked at before it is signed, and again before it
+// is sent. Signing for a URL ends with the first look.
+func looked(o *s3.Options) {
+	o.APIOptions = append(slices.Clip(o.APIOptions), func(stack *middleware.Stack) error {
+		if err := stack.Initialize.Add(look{}, middleware.After); err != nil {
+			return err
+		}
+		if err := stack.Serialize.Add(look{}, middleware.After); err != nil {
+			return err
+		}
+		return stack.Finalize.Add(look{}, middleware.After)
+	})
+}
+
+// look is the middleware that ends a request with an *InputError which
+// net/http would not send, or which a store would take for another one.
+type look struct{}
+
+// ID is part of the middleware's interface.
+func (look) ID() string { return "PenstockLook" }
+
+// HandleInitialize looks at what goes into a body.
+func (look) HandleInitialize(
+	ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
+) (out middleware.InitializeOutput, metadata middleware.Metadata, err error) {
+	if in, ok := in.Parameters.(*s3.DeleteObjectsInput); ok {
+		if err = deletable(in); err != nil {
+			return out, metadata, err
+		}
+	}
+	return next.HandleInitialize(ctx, in)
+}
+
+// HandleSerialize looks at what the caller's input has become.
+func (look) HandleSerialize(
+	ctx context.Context, in middleware.SerializeInput, next middleware.SerializeHandler,
+) (out middleware.SerializeOutput, metadata middleware.Metadata, err error) {
+	if err = sendable(ctx, in.Request); err != nil {
+		return out, metadata, err
+	}
+	return next.HandleSerialize(ctx, in)
+}
+
+// HandleFinalize looks at what else has been added, such as the signature.
+func (look) HandleFinalize(
+	ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
+) (out middleware.FinalizeOutput, metadata middleware.Metadata, err error) {
+	if err = sendable(ctx, in.Request); err != nil {
+		return out, metadata, err
+	}
+	return next.HandleFinalize(ctx, in)
+}
+
+// sendable says what is wrong with a request.
+func sendable(ctx context.Context, request any) error {
+	r, ok := request.(*smithyhttp.Request)
+	if !ok {
+		return nil
+	}
+	op := awsmiddleware.GetOperationName(ctx)
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return &InputError{op, fmt.Sprintf("%q cannot be the name of a header", name)}
+		}
+		for _, value := range r.Header[name] {
+			if problem := unfit(value); problem != "" {
+				return &InputError{op, fmt.Sprintf("the header %s %s; remove it or percent-encode it", name, problem)}
+			}
+		}
+	}
+	if !httpguts.ValidHostHeader(r.URL.Host) || !httpguts.ValidHostHeader(r.Host) {
+		return &InputError{op, fmt.Sprintf("%q cannot be the name of a host; look at the bucket and the endpoint", r.URL.Host)}
+	}
+	query, err := url.QueryUnescape(r.URL.RawQuery)
+	if err != nil || !utf8.ValidString(query) || !utf8.ValidString(r.URL.Path) {
+		return &InputError{op, "bucket, key or parameters are not valid UTF-8, which S3's are"}
+	}
+	return nil
+}
+
+// unfit is what is wrong with a header's value, or "". Text in UTF-8 survives.
+// Bytes that are none do not, and a tab makes some stores find the signature
+// wrong, which looks like a bad key.
+func unfit(value string) string {
+	if !utf8.ValidString(value) {
+		return "is not valid UTF-8"
+	}
+	if i := strings.IndexFunc(value, unicode.IsControl); i >= 0 {
+		r, _ := utf8.DecodeRuneInString(value[i:])
+		return fmt.Sprintf("has the control character %U", r)
+	}
+	return ""
+}
+
+// deletable refuses keys that the XML of the request would change into others:
+// stores then say that these are deleted, and nothing is.
+func deletable(in *s3.DeleteObjectsInput) error {
+	if in.Delete == nil {
+		return nil
+	}
+	for _, o := range in.Delete.Objects {
+		if key := aws.ToString(o.Key); lossy(key) != key {
+			problem := fmt.Sprintf("XML cannot carry the key %q; delete it with DeleteObject", key)
+			return &InputError{"DeleteObjects", problem}
+		}
+	}
+	return nil
+}
+
+// lossy is text as it comes out of XML: characters that XML does not have are
+// the replacement character.
+func lossy(text string) string {
+	return strings.Map(func(r rune) rune {
+		if inXML(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
+func inXML(r rune) bool {
+	return r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r != 0xFFFE && r != 0xFFFF
+}
+
+// flowing renews a probe's lease with each read of the answer. S3 sends white
+// space while it puts an object together.
+func flowing(h *door.Handle, optFns []func(*s3.Options)) []func(*s3.Options) {
+	return append(slices.Clip(optFns), func(o *s3.Options) {
+		o.APIOptions = append(slices.Clip(o.APIOptions), func(stack *middleware.Stack) error {
+			return stack.Deserialize.Add(flow{h}, middleware.After)
+		})
+	})
+}
+
+type flow struct{ h *door.Handle }
+
+// ID is part of the middleware's interface.
+func (flow) ID() string { return "PenstockFlow" }
+
+// HandleDeserialize is next to the transport. The SDK closes a request's body
+// when the headers of the answer come, and its WriteTo then returns io.EOF,
+// which net/http takes for a failed write: it closes the connection while the
+// white space flows. Without WriteTo the end is an end.
+func (f flow) HandleDeserialize(
+	ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler,
+) (middleware.DeserializeOutput, middleware.Metadata, error) {
+	if r, ok := in.Request.(*smithyhttp.Request); ok {
+		if body, ok := r.GetStream().(io.ReadSeeker); ok {
+			if changed, err := r.SetStream(struct{ io.ReadSeeker }{body}); err == nil {
+				in.Request = changed
+			}
+		}
+	}
+	out, metadata, err := next.HandleDeserialize(ctx, in)
+	if resp, ok := out.RawResponse.(*smithyhttp.Response); ok && resp != nil && resp.Body != nil {
+		resp.Body = flowingBody{renewing{resp.Body, f.h}, resp.Body}
+	}
+	return out, metadata, err
+}
+
+type flowingBody struct {
+	io.Reader
+	io.Closer
+}
