@@ -12,15 +12,17 @@ import (
 
 // trimmed is c with the keys and the region as they were meant.
 func (c Config) trimmed() (Config, error) {
-	for name, value := range map[string]*string{
-		"AccessKeyID": &c.AccessKeyID, "SecretAccessKey": &c.SecretAccessKey,
-		"SessionToken": &c.SessionToken, "Region": &c.Region,
+	for _, k := range []key{
+		{"AccessKeyID", &c.AccessKeyID},
+		{"SecretAccessKey", &c.SecretAccessKey},
+		{"SessionToken", &c.SessionToken},
+		{"Region", &c.Region},
 	} {
-		text, err := trim(name, *value)
+		text, err := trim(k.name, *k.value)
 		if err != nil {
 			return c, err
 		}
-		*value = text
+		*k.value = text
 	}
 	return c, nil
 }
