@@ -175,7 +175,7 @@ var arrows = []rule{
 
 	{
 		"examples",
-		[]string{"llm", "objectstore", "vectorstore", "pipeline", "resilience"},
+		[]string{"httpdoor", "llm", "objectstore", "vectorstore", "pipeline", "resilience"},
 		"an example shows the surface that users have",
 	},
 

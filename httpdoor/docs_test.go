@@ -7,5 +7,5 @@ import (
 )
 
 func TestGuideNamesRealTests(t *testing.T) {
-	doortest.Guide(t, "../docs/httpdoor.md", []string{"."}, "| promise |")
+	doortest.Guide(t, "../docs/httpdoor.md", []string{".", "../examples/clients"}, "| promise |")
 }
