@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -81,15 +82,20 @@ func (c Config) normal() (Config, error) {
 	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
 		return c, &InputError{"NewClient", "AccessKeyID and SecretAccessKey go together"}
 	}
-	if c.Endpoint == "" {
-		return c, nil
+	return c, reachable(c.Endpoint)
+}
+
+// reachable refuses an endpoint to which no request can be made; "" is AWS.
+func reachable(endpoint string) error {
+	if endpoint == "" {
+		return nil
 	}
-	u, err := url.Parse(c.Endpoint)
+	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
 		const problem = "the endpoint must be http://host:port or https://host:port, without credentials in it"
-		return c, &InputError{"NewClient", problem}
+		return &InputError{"NewClient", problem}
 	}
-	return c, nil
+	return nil
 }
 
 // logged writes what the SDK has to say.
@@ -109,8 +115,8 @@ func orDefault[T comparable](v, fallback T) T {
 // retries off, no redirect followed, and for servers other than AWS the bucket
 // in the path and checksums only where S3 requires them, since older servers
 // keep the SDK's checksum trailer inside the object. optFns come after all
-// that. Keys, session token and region lose outer white space, wherever they
-// come from; a control character inside is an *InputError, or a
+// that. Endpoint, region, keys and session token lose outer white space, wherever
+// they come from; a control character inside is an *InputError, or a
 // *CredentialsError of the first call where they come from elsewhere than the
 // Config, the environment and the shared files. What the SDK logs goes to
 // log/slog at debug level. No request is made here; an error means that the
@@ -128,7 +134,7 @@ func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s
 	if err != nil {
 		return nil, fmt.Errorf("objectstore: cannot load the AWS configuration: %w", err)
 	}
-	if loaded.Region, err = trim("the region", loaded.Region); err != nil {
+	if err = trim(key{"AWS_REGION", &loaded.Region, true}); err != nil {
 		return nil, err
 	}
 	if err = cfg.checkKeys(loaded.ConfigSources); err != nil {
@@ -143,6 +149,9 @@ func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s
 	client := s3.NewFromConfig(loaded, append([]func(*s3.Options){cfg.apply}, optFns...)...)
 	if client.Options().Region == "" {
 		return nil, &InputError{"NewClient", "no region; set Config.Region or AWS_REGION"}
+	}
+	if err = reachable(aws.ToString(client.Options().BaseEndpoint)); err != nil {
+		return nil, err
 	}
 	return client, nil
 }
@@ -216,6 +225,7 @@ func (c Config) apply(o *s3.Options) {
 		o.BaseEndpoint = aws.String(c.Endpoint)
 	}
 	if o.BaseEndpoint != nil {
+		o.BaseEndpoint = aws.String(strings.TrimSpace(*o.BaseEndpoint)) // that of the environment
 		o.Region = orDefault(o.Region, "us-east-1")
 		o.UsePathStyle = !c.VirtualHost
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired

@@ -10,34 +10,42 @@ import (
 	"github.com/penstock-go/penstock/internal/secret"
 )
 
-// trimmed is c with the keys and the region as they were meant.
-func (c Config) trimmed() (Config, error) {
-	for _, k := range []key{
-		{"AccessKeyID", &c.AccessKeyID},
-		{"SecretAccessKey", &c.SecretAccessKey},
-		{"SessionToken", &c.SessionToken},
-		{"Region", &c.Region},
-	} {
-		text, err := trim(k.name, *k.value)
-		if err != nil {
-			return c, err
-		}
-		*k.value = text
-	}
-	return c, nil
+// key is a setting that may have white space around it.
+type key struct {
+	name     string
+	value    *string
+	optional bool // white space alone is no value, as a mounted secret that is empty
 }
 
-// trim is secret.Trim for a value of NewClient's. A value of nothing but white
-// space is an error: the chain would be asked in its place.
-func trim(name, value string) (string, error) {
-	text, err := secret.Trim(name, value)
-	if err != nil {
-		return "", &InputError{"NewClient", err.Error()}
+// trim takes the white space off. A key of nothing else is an error: another
+// one would be looked for in its place.
+func (k key) trim() error {
+	text, err := secret.Trim(k.name, *k.value)
+	if err == nil && text == "" && *k.value != "" && !k.optional {
+		err = fmt.Errorf("%s is nothing but white space", k.name)
 	}
-	if text == "" && value != "" {
-		return "", &InputError{"NewClient", name + " is nothing but white space"}
+	*k.value = text
+	return err
+}
+
+// trim is an *InputError where one of the keys cannot be right.
+func trim(keys ...key) error {
+	for _, k := range keys {
+		if err := k.trim(); err != nil {
+			return &InputError{"NewClient", err.Error()}
+		}
 	}
-	return text, nil
+	return nil
+}
+
+// trimmed is c with the endpoint, the region and the keys as they were meant.
+func (c Config) trimmed() (Config, error) {
+	err := trim(
+		key{"Endpoint", &c.Endpoint, true}, key{"Region", &c.Region, true},
+		key{"AccessKeyID", &c.AccessKeyID, false}, key{"SecretAccessKey", &c.SecretAccessKey, false},
+		key{"SessionToken", &c.SessionToken, true},
+	)
+	return c, err
 }
 
 // checkKeys refuses keys of the environment and of the shared files that no
@@ -52,34 +60,23 @@ func (c Config) checkKeys(sources []any) error {
 		from := ""
 		switch s := source.(type) {
 		case config.EnvConfig:
-			keys, from = s.Credentials, "of the environment"
+			keys, from = s.Credentials, " of the environment"
 		case config.SharedConfig:
-			keys, from = s.Credentials, fmt.Sprintf("of the profile %q", s.Profile)
+			keys, from = s.Credentials, fmt.Sprintf(" of the profile %q", s.Profile)
 		}
-		if !keys.HasKeys() {
-			continue
+		if keys.HasKeys() {
+			return trim(named(&keys, from)...)
 		}
-		for _, k := range named(&keys) {
-			if _, err := trim(k.name+" "+from, *k.value); err != nil {
-				return err
-			}
-		}
-		return nil
 	}
 	return nil
 }
 
-type key struct {
-	name  string
-	value *string
-}
-
 // named are the parts of credentials as the environment calls them.
-func named(c *aws.Credentials) []key {
+func named(c *aws.Credentials, from string) []key {
 	return []key{
-		{"AWS_ACCESS_KEY_ID", &c.AccessKeyID},
-		{"AWS_SECRET_ACCESS_KEY", &c.SecretAccessKey},
-		{"AWS_SESSION_TOKEN", &c.SessionToken},
+		{"AWS_ACCESS_KEY_ID" + from, &c.AccessKeyID, false},
+		{"AWS_SECRET_ACCESS_KEY" + from, &c.SecretAccessKey, false},
+		{"AWS_SESSION_TOKEN" + from, &c.SessionToken, true},
 	}
 }
 
@@ -93,8 +90,8 @@ func (p explained) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	if err != nil {
 		return c, &CredentialsError{err}
 	}
-	for _, k := range named(&c) {
-		if *k.value, err = secret.Trim(k.name+", from "+c.Source+",", *k.value); err != nil {
+	for _, k := range named(&c, ", from "+c.Source+",") {
+		if err = k.trim(); err != nil {
 			return aws.Credentials{}, &CredentialsError{err}
 		}
 	}

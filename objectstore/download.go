@@ -85,7 +85,7 @@ func landing(path string) (string, error) {
 		info, err := os.Lstat(at)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return at, nil // a folder that is missing shows when the file is made
+			return at, vacant(path, at)
 		case err != nil:
 			return "", fmt.Errorf("objectstore: cannot download to %q: %w", path, err)
 		case info.Mode()&fs.ModeSymlink == 0:
@@ -96,6 +96,17 @@ func landing(path string) (string, error) {
 		}
 	}
 	return "", &InputError{"DownloadFile", fmt.Sprintf("the symbolic link %q leads to no file, but in a circle", path)}
+}
+
+// vacant refuses a place where no file can be made.
+func vacant(path, at string) error {
+	if at == "" || os.IsPathSeparator(at[len(at)-1]) {
+		return &InputError{"DownloadFile", fmt.Sprintf("%q does not name a file", path)}
+	}
+	if _, err := os.Stat(filepath.Dir(at)); err != nil {
+		return fmt.Errorf("objectstore: cannot download to %q: %w", path, err)
+	}
+	return nil
 }
 
 // follow is where a symbolic link points. The folders of a target may be links

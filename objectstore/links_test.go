@@ -90,13 +90,18 @@ func TestDownloadRefusesWhatIsNoFile(t *testing.T) {
 	var input *objectstore.InputError
 	for path, problem := range map[string]string{
 		"first": "in a circle", "itself": "in a circle", "folder": "is a folder", "": "is a folder",
+		"new/": "does not name a file", "/": "is a folder",
 	} {
-		_, err := g.DownloadFile(t.Context(), store, get("key"), filepath.Join(dir, path))
+		_, err := g.DownloadFile(t.Context(), store, get("key"), dir+"/"+path)
 		require.ErrorAs(t, err, &input, path)
 		assert.Contains(t, err.Error(), problem)
 	}
-	_, err := g.DownloadFile(t.Context(), store, get("key"), filepath.Join(dir, "lost"))
-	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err := g.DownloadFile(t.Context(), store, get("key"), "")
+	require.ErrorAs(t, err, &input)
+	for _, path := range []string{"lost", "missing/file"} {
+		_, err = g.DownloadFile(t.Context(), store, get("key"), filepath.Join(dir, path))
+		require.ErrorIs(t, err, os.ErrNotExist, path)
+	}
 	_, err = g.DownloadFile(t.Context(), store, get("key"), os.DevNull)
 	require.ErrorAs(t, err, &input)
 	assert.Zero(t, b.Snapshot().Calls, "nothing is asked for")

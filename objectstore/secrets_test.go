@@ -28,7 +28,6 @@ func TestKeysLoseOuterWhiteSpace(t *testing.T) {
 	var got *http.Request
 	s := serve(t, func(_ http.ResponseWriter, r *http.Request) { got = r })
 	check := func(name string, cfg objectstore.Config) {
-		cfg.Endpoint = s.URL
 		client, err := objectstore.NewClient(t.Context(), cfg)
 		require.NoError(t, err, name)
 		g, b := breaker(t, resilience.Config{})
@@ -42,9 +41,11 @@ func TestKeysLoseOuterWhiteSpace(t *testing.T) {
 		assert.EqualValues(t, 1, b.Snapshot().Successes, name)
 	}
 	check("config", objectstore.Config{
+		Endpoint:    s.URL + "\n",
 		AccessKeyID: " the-key\n", SecretAccessKey: "\ufeffthe-secret\r\n", SessionToken: "the-token\n\n",
 		Region: "eu-west-9\n",
 	})
+	t.Setenv("AWS_ENDPOINT_URL_S3", s.URL+"\n")
 	t.Setenv("AWS_REGION", "eu-west-9\n")
 	t.Setenv("AWS_ACCESS_KEY_ID", "the-key\n")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "the-secret\n")
@@ -96,6 +97,10 @@ func TestKeysWithControlCharactersAreRefusedBeforeAnyCall(t *testing.T) {
 	refused("SecretAccessKey", objectstore.Config{AccessKeyID: "a", SecretAccessKey: broken})
 	refused("SessionToken", objectstore.Config{AccessKeyID: "a", SecretAccessKey: "b", SessionToken: broken})
 	refused("Region", objectstore.Config{Region: broken})
+	t.Setenv("AWS_ENDPOINT_URL_S3", "http://half\nhalf")
+	_, err := objectstore.NewClient(t.Context(), objectstore.Config{AccessKeyID: "a", SecretAccessKey: "b"})
+	require.ErrorContains(t, err, "the endpoint must be")
+	t.Setenv("AWS_ENDPOINT_URL_S3", "")
 	refused("AccessKeyID is nothing but white space", objectstore.Config{AccessKeyID: " \n", SecretAccessKey: "\n"})
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
 		t.Setenv("AWS_ACCESS_KEY_ID", "a")
@@ -105,11 +110,20 @@ func TestKeysWithControlCharactersAreRefusedBeforeAnyCall(t *testing.T) {
 		refused(name+" of the environment has the control character U+000A", objectstore.Config{})
 	}
 	own := objectstore.Config{Endpoint: s.URL, AccessKeyID: "a", SecretAccessKey: "b"}
-	_, err := objectstore.NewClient(t.Context(), own)
+	_, err = objectstore.NewClient(t.Context(), own)
 	require.NoError(t, err, "the environment is not used")
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
 		t.Setenv(name, "")
 	}
+	own.AccessKeyID, own.SecretAccessKey = "", ""
+	t.Setenv("AWS_ACCESS_KEY_ID", "a")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
+	t.Setenv("AWS_SESSION_TOKEN", "\n")
+	_, err = objectstore.NewClient(t.Context(), own)
+	require.NoError(t, err, "a token that is not there")
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+	t.Setenv("AWS_SESSION_TOKEN", "")
 	profile(t, "a", "half\x01half", "")
 	refused(`AWS_SECRET_ACCESS_KEY of the profile "default"`, objectstore.Config{})
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "")
