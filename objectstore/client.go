@@ -115,12 +115,15 @@ func orDefault[T comparable](v, fallback T) T {
 // retries off, no redirect followed, and for servers other than AWS the bucket
 // in the path and checksums only where S3 requires them, since older servers
 // keep the SDK's checksum trailer inside the object. optFns come after all
-// that. Endpoint, region, keys and session token lose outer white space, wherever
-// they come from; a control character inside is an *InputError, or a
+// that.
+//
+// Endpoint, region, keys and session token lose outer white space, wherever
+// they come from. A control character inside is an *InputError, or a
 // *CredentialsError of the first call where they come from elsewhere than the
 // Config, the environment and the shared files. What the SDK logs goes to
-// log/slog at debug level. No request is made here; an error means that the
-// configuration is wrong.
+// log/slog at debug level.
+//
+// No request is made here; an error means that the configuration is wrong.
 func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s3.Client, error) {
 	cfg, err := cfg.normal()
 	if err != nil {
