@@ -186,7 +186,7 @@ func operation(err error) string {
 // operation that carries no trace of a transport was made before sending, and
 // net/http says of some requests that it does not send them.
 func unanswered(err error) resilience.Outcome {
-	if operation(err) != "" && (!sent(err) || door.Unsent(err)) {
+	if door.Unsent(err) || operation(err) != "" && !sent(err) {
 		return resilience.Ignored
 	}
 	return resilience.Failure

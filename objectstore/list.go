@@ -101,7 +101,8 @@ func decoded(in *s3.ListObjectsV2Input, encoded *s3.ListObjectsV2Output) *s3.Lis
 // decoder is how a store has encoded the keys of a page. S3 and most others
 // write a space as "+" or "%20" and a plus as "%2B". All keys begin with the
 // prefix that was asked for, which tells a store apart that leaves a plus as it
-// is, and one that says that it encodes and does not.
+// is, and one that says that it encodes and does not; so does a character that
+// is never left as it is.
 func decoder(prefix string, out *s3.ListObjectsV2Output) func(*string) *string {
 	for _, decode := range []func(string) (string, error){url.QueryUnescape, url.PathUnescape} {
 		if fits(prefix, out, decode) {
@@ -120,7 +121,7 @@ func decoder(prefix string, out *s3.ListObjectsV2Output) func(*string) *string {
 func fits(prefix string, out *s3.ListObjectsV2Output, decode func(string) (string, error)) bool {
 	good := func(s *string) bool {
 		text, err := decode(aws.ToString(s))
-		return err == nil && strings.HasPrefix(text, prefix)
+		return err == nil && strings.HasPrefix(text, prefix) && !strings.ContainsFunc(aws.ToString(s), unescaped)
 	}
 	for _, o := range out.Contents {
 		if !good(o.Key) {
@@ -156,6 +157,9 @@ func token(out *s3.ListObjectsV2Output) *string {
 	}
 	return out.NextContinuationToken
 }
+
+// unescaped are the characters that no encoding leaves as they are.
+func unescaped(r rune) bool { return r <= ' ' || r > '~' }
 
 func noList(out *s3.ListObjectsV2Output) string {
 	if out.Name == nil && out.IsTruncated == nil && out.KeyCount == nil &&

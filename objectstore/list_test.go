@@ -95,6 +95,22 @@ func TestKeysOfAListingAreWhatWasPut(t *testing.T) {
 	}
 }
 
+// Without a prefix it is told by what no encoding leaves as it is.
+func TestStoreThatOnlySaysThatItEncodes(t *testing.T) {
+	g, _ := breaker(t, resilience.Config{})
+	for _, row := range [][2][]string{
+		{{"a b", "100%25", "a+b"}, {"a b", "100%25", "a+b"}},
+		{{"ü", "100%25"}, {"ü", "100%25"}},
+		{{"100%"}, {"100%"}},
+		{{"100%25", "a+b"}, {"100%", "a b"}},
+	} {
+		s := serve(t, page("url", "", row[0]...))
+		out, err := g.ListObjectsV2(t.Context(), plainClient(s.URL), &s3.ListObjectsV2Input{Bucket: aws.String("bucket")})
+		require.NoError(t, err)
+		assert.Equal(t, row[1], keysOf(out))
+	}
+}
+
 // A page with a key that is not XML was a failure of the store.
 func TestKeyThatIsNoXMLIsNoFailure(t *testing.T) {
 	for _, key := range []string{"a\x01b", "a&#1;b", "a\xffb", "a\x00"} {

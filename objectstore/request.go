@@ -31,14 +31,17 @@ func once(optFns []func(*s3.Options)) []func(*s3.Options) {
 	})
 }
 
-// looked has each request looked at before it is signed, and again before it
-// is sent. Signing for a URL ends with the first look.
+// looked has each request looked at as the caller's input has made it, before
+// it is signed, and before it is sent.
 func looked(o *s3.Options) {
 	o.APIOptions = append(slices.Clip(o.APIOptions), func(stack *middleware.Stack) error {
 		if err := stack.Initialize.Add(look{}, middleware.After); err != nil {
 			return err
 		}
 		if err := stack.Serialize.Add(look{}, middleware.After); err != nil {
+			return err
+		}
+		if err := stack.Build.Add(look{}, middleware.After); err != nil {
 			return err
 		}
 		return stack.Finalize.Add(look{}, middleware.After)
@@ -64,7 +67,8 @@ func (look) HandleInitialize(
 	return next.HandleInitialize(ctx, in)
 }
 
-// HandleSerialize looks at what the caller's input has become.
+// HandleSerialize looks at what the caller's input has become. Some of it is
+// removed where a URL is signed.
 func (look) HandleSerialize(
 	ctx context.Context, in middleware.SerializeInput, next middleware.SerializeHandler,
 ) (out middleware.SerializeOutput, metadata middleware.Metadata, err error) {
@@ -74,7 +78,18 @@ func (look) HandleSerialize(
 	return next.HandleSerialize(ctx, in)
 }
 
-// HandleFinalize looks at what else has been added, such as the signature.
+// HandleBuild looks at what the caller's own options have added. The signing of
+// a URL ends after it.
+func (look) HandleBuild(
+	ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler,
+) (out middleware.BuildOutput, metadata middleware.Metadata, err error) {
+	if err = sendable(ctx, in.Request); err != nil {
+		return out, metadata, err
+	}
+	return next.HandleBuild(ctx, in)
+}
+
+// HandleFinalize looks at the signature too.
 func (look) HandleFinalize(
 	ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
 ) (out middleware.FinalizeOutput, metadata middleware.Metadata, err error) {

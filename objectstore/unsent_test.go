@@ -115,6 +115,9 @@ func texts(in any, value string, use func(field string, in any)) {
 			at.Set(reflect.ValueOf(&value))
 		case field.Type.Kind() == reflect.String:
 			at.SetString(value)
+		case field.Type.Kind() == reflect.Slice && field.Type.Elem().Kind() == reflect.String:
+			at.Set(reflect.MakeSlice(field.Type, 1, 1))
+			at.Index(0).SetString(value)
 		default:
 			continue
 		}
@@ -173,6 +176,10 @@ func TestBadHeaderIsNamed(t *testing.T) {
 		assert.EqualValues(t, 1, b.Snapshot().Ignored)
 		in.ContentDisposition = nil
 		header := s3.WithAPIOptions(smithyhttp.AddHeaderValue("X-Own", bad))
+		_, err = g.GeneratePresignedURL(t.Context(), s3.NewPresignClient(plainClient(s.URL)),
+			objectstore.PresignInput{Get: get("key")}, s3.WithPresignClientFromClientOptions(header))
+		require.ErrorAs(t, err, &input)
+		assert.Contains(t, err.Error(), "X-Own")
 		_, err = g.PutObject(t.Context(), plainClient(s.URL), in, header)
 		require.ErrorAs(t, err, &input)
 		assert.Contains(t, err.Error(), "X-Own")

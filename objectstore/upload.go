@@ -55,8 +55,9 @@ type Uploader interface {
 // ctx.
 //
 // An upload in parts that fails is removed, also where ctx has ended. If that
-// fails too, the error names the upload, whose parts take room until somebody
-// removes them.
+// fails too, the error says so and names the upload, whose parts take room
+// until somebody removes them. The error of such an upload has the method
+// UploadID() string.
 func (g Guard) UploadFile(
 	ctx context.Context, client Uploader, in *transfermanager.UploadObjectInput, path string,
 	optFns ...func(*transfermanager.Options),
@@ -223,6 +224,9 @@ func (e *uploadError) Error() string {
 
 // Unwrap returns why the upload failed, and not why the clean-up did.
 func (e *uploadError) Unwrap() error { return e.err }
+
+// UploadID is a method of the transfer manager's errors too.
+func (e *uploadError) UploadID() string { return e.id }
 
 // options gives the manager the client's own choice of checksums; it would
 // override it with its own default.
