@@ -105,7 +105,8 @@ func TestStoreThatOnlySaysThatItEncodes(t *testing.T) {
 		{{"100%25", "a+b"}, {"100%", "a b"}},
 	} {
 		s := serve(t, page("url", "", row[0]...))
-		out, err := g.ListObjectsV2(t.Context(), plainClient(s.URL), &s3.ListObjectsV2Input{Bucket: aws.String("bucket")})
+		in := &s3.ListObjectsV2Input{Bucket: aws.String("bucket")}
+		out, err := g.ListObjectsV2(t.Context(), plainClient(s.URL), in)
 		require.NoError(t, err)
 		assert.Equal(t, row[1], keysOf(out))
 	}
