@@ -1,6 +1,7 @@
 package vectorstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,8 +19,10 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/penstock-go/penstock/grpcdoor"
 	"github.com/penstock-go/penstock/internal/cafile"
 	"github.com/penstock-go/penstock/internal/secret"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 const (
@@ -41,6 +44,10 @@ type Config struct {
 	CAFile string
 	// TLS, when set, is used as it is and switches TLS on.
 	TLS *tls.Config
+	// Breaker is that of requests which no door of this package has counted:
+	// the client's own methods, called directly. Default resilience.Milvus. A
+	// call through a door counts on the door's breaker alone.
+	Breaker *resilience.Breaker
 	// CallTimeout bounds each request to the server, 30 seconds by default. A
 	// context with an earlier deadline keeps it.
 	CallTimeout time.Duration
@@ -60,6 +67,10 @@ type Config struct {
 // made again), or the SDK cannot read an answer by it, the client asks for the
 // schema of today and makes the request once more, in the same call. A write
 // that the server may have taken is not sent again.
+//
+// Nothing goes around the breaker: what the client's own methods send, called
+// without a door, is counted by Config.Breaker, request by request, and refused
+// while it is open.
 //
 // The end of a context is that to errors.Is too, beside its gRPC status.
 //
@@ -134,7 +145,7 @@ func (cfg Config) sdk(in *inspector) (client.Config, error) {
 		// The handshake that the SDK would do here leaks its connection when it
 		// fails, and what it asks for is not needed.
 		DisableConn: true,
-		DialOptions: dialOptions(in),
+		DialOptions: dialOptions(in, cmp.Or(cfg.Breaker, resilience.Milvus)),
 	}
 	if creds != nil {
 		out.DialOptions = append(out.DialOptions, grpc.WithTransportCredentials(creds))
@@ -159,7 +170,7 @@ func (cfg Config) credentials() (credentials.TransportCredentials, error) {
 
 // dialOptions replace the SDK's. Those are alike but block the dial until the
 // context ends and then do not say why.
-func dialOptions(in *inspector) []grpc.DialOption {
+func dialOptions(in *inspector, b *resilience.Breaker) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -172,7 +183,9 @@ func dialOptions(in *inspector) []grpc.DialOption {
 			grpc_retry.Disable(), // the SDK's first retrier: six calls over 22 seconds
 			grpc.MaxCallRecvMsgSize(math.MaxInt32),
 		),
-		grpc.WithChainUnaryInterceptor(in.intercept),
+		grpc.WithChainUnaryInterceptor(
+			grpcdoor.Unary(grpcdoor.Config{Breaker: b, Classify: Classify}), in.intercept,
+		),
 	}
 }
 
