@@ -69,7 +69,7 @@ var arrows = []rule{
 	{"internal/door/doortest", []string{"resilience", "metrics", "testutil"}, "what the tests of all doors need"},
 	{
 		"llm",
-		[]string{"resilience", "metrics", "internal/door", "internal/trace", "internal/secret"},
+		[]string{"resilience", "metrics", "httpdoor", "internal/door", "internal/trace", "internal/secret"},
 		"a door guards one upstream and never calls another door",
 	},
 	{

@@ -16,7 +16,7 @@ import (
 var surface = map[string]int{
 	"grpcdoor":                    7,
 	"httpdoor":                    10,
-	"llm":                         20,
+	"llm":                         19,
 	"llm/staticmodel":             3,
 	"metrics":                     12,
 	"objectstore":                 25,

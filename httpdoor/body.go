@@ -1,17 +1,19 @@
 package httpdoor
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"runtime"
+	"time"
 
 	"github.com/penstock-go/penstock/internal/door"
 )
 
 // withBody is r with the context of its call, whose body renews a probe's lease
 // as it is sent.
-func withBody(r *http.Request, h *door.Handle) *http.Request {
-	sent := r.WithContext(h.Context())
+func withBody(ctx context.Context, r *http.Request, h *door.Handle) *http.Request {
+	sent := r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		sent.Body = &sending{r.Body, h}
 	}
@@ -26,21 +28,22 @@ type sending struct {
 func (b *sending) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.h.Renew()
+		b.h.RenewFor(0) // what is below may have bounded a longer silence
 	}
 	return n, err
 }
 
 // receiving is a response's body at whose end the call ends.
 type receiving struct {
-	inner io.ReadCloser
-	h     *door.Handle
+	inner  io.ReadCloser
+	h      *door.Handle
+	cancel context.CancelFunc // ends what is below
 }
 
 // follow puts the end of the call at the end of its body. If nobody reads or
 // closes it, the call is abandoned when the body is garbage-collected.
-func follow(h *door.Handle, body io.ReadCloser) io.ReadCloser {
-	b := &receiving{body, h}
+func follow(h *door.Handle, cancel context.CancelFunc, body io.ReadCloser) io.ReadCloser {
+	b := &receiving{body, h, cancel}
 	if h.Holds() {
 		runtime.AddCleanup(b, (*door.Handle).Abandon, h)
 	}
@@ -65,10 +68,27 @@ func (b *receiving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the call before the end of its body, which says nothing.
+// What is left of a body at its Close may take so long, and be so long, to be
+// read: a decoder of JSON stops at the end of the value, and leaves the end of
+// the body behind it.
+const (
+	drainTime  = 20 * time.Millisecond
+	drainBytes = 4 << 10
+)
+
+// Close ends the call. Before the end of the body, that says nothing.
 func (b *receiving) Close() error {
-	b.h.Abandon()
-	return b.inner.Close()
+	if !b.h.Over() {
+		timer := time.AfterFunc(drainTime, b.cancel)
+		if _, err := io.CopyN(io.Discard, b.inner, drainBytes); err == io.EOF { //nolint:errorlint // the very end
+			b.h.End(nil)
+		}
+		timer.Stop()
+		b.h.Abandon()
+	}
+	err := b.inner.Close()
+	b.cancel()
+	return err
 }
 
 // switched is the body of a response that speaks another protocol from there
@@ -88,5 +108,7 @@ func (b *switched) Write(p []byte) (int, error) {
 
 func (b *switched) Close() error {
 	b.h.End(nil)
-	return b.inner.Close()
+	err := b.inner.Close()
+	b.cancel()
+	return err
 }

@@ -55,6 +55,8 @@ func TestTimesToWait(t *testing.T) {
 		{[]string{"Retry-After", "soon"}, 0, false},
 		{[]string{"Retry-After", ""}, 0, false},
 		{[]string{"Retry-After", "1e300"}, 365 * 24 * time.Hour, true},
+		{[]string{"Retry-After", "+Inf"}, 365 * 24 * time.Hour, true},
+		{[]string{"Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"}, 365 * 24 * time.Hour, true},
 		{[]string{"Retry-After", date(9 * time.Second)}, 9 * time.Second, true},
 		{[]string{"Retry-After", date(-time.Hour)}, 0, true},
 		{[]string{"Retry-After", date(time.Hour), "Date", date(59 * time.Minute)}, time.Minute, true},

@@ -16,7 +16,9 @@
 // which errors.As finds in the client's *url.Error, and nothing is sent.
 //
 // A call lasts until its body has been read to the end or closed. A body that
-// breaks off is a failure, one that is closed early says nothing. Where nobody
+// breaks off is a failure, one that is closed early says nothing; but what is
+// left of it at Close is read, if that is next to nothing, since a decoder of
+// JSON stops before the end. Where nobody
 // closes it, the call ends with its context, or when the body is
 // garbage-collected.
 //

@@ -54,7 +54,7 @@ func JSON[T any](ctx context.Context, client *http.Client, request *http.Request
 
 // json sends a request and reads its answer into v.
 func (t *transport) json(h *door.Handle, r *http.Request, client *http.Client, v any) error {
-	resp, err := t.send(h, r, client.Do)
+	resp, err := t.send(h.Context(), h, r, client.Do)
 	if err != nil {
 		return err
 	}

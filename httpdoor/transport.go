@@ -98,16 +98,20 @@ func (t *transport) call(
 	}
 	u := h.Using()
 	defer u.Done()
-	resp, err := t.send(h, r, send)
+	ctx, cancel := context.WithCancel(h.Context())
+	resp, err := t.send(ctx, h, r, send)
 	switch {
 	case err != nil:
 		h.End(err)
-	case h.Over():
+		cancel()
 	case resp.Body == nil || resp.Body == http.NoBody:
 		h.End(nil)
+		cancel()
 	default:
-		h.Keep()
-		resp.Body = follow(h, resp.Body)
+		if !h.Over() {
+			h.Keep()
+		}
+		resp.Body = follow(h, cancel, resp.Body)
 	}
 	u.Returned = true
 	return resp, err
@@ -168,9 +172,9 @@ func (t *transport) classify(caller context.Context, r *http.Response, err error
 // send sends r. Where the response's status is not a success, that ends the
 // call, whatever becomes of the body.
 func (t *transport) send(
-	h *door.Handle, r *http.Request, send func(*http.Request) (*http.Response, error),
+	ctx context.Context, h *door.Handle, r *http.Request, send func(*http.Request) (*http.Response, error),
 ) (*http.Response, error) {
-	resp, err := send(withBody(r, h))
+	resp, err := send(withBody(ctx, r, h))
 	if err != nil {
 		return resp, err // both, as http.Client has it where CheckRedirect fails
 	}

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/httpdoor"
 	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/resilience"
 )
@@ -49,7 +49,7 @@ func (w *wait) verdict(callerCtx context.Context, err error) resilience.Verdict 
 	}
 	v := resilience.Verdict{Outcome: resilience.Failure}
 	if answered {
-		v = answer.verdict(w.get())
+		v = answer.verdict(w.header())
 	}
 	return door.For(callerCtx, v)
 }
@@ -165,38 +165,33 @@ func (a answer) says(words []string) bool {
 	return false
 }
 
-// overloaded is not in net/http and sent by some providers.
-const overloaded = 529
-
-// verdict is what the server means, who named a time to wait or, with zero,
-// none.
-func (a answer) verdict(wait time.Duration) resilience.Verdict {
-	v := resilience.Verdict{Outcome: a.outcome()}
-	if wait > 0 && (a.status == http.StatusServiceUnavailable || a.status == overloaded) {
-		v = resilience.Verdict{Outcome: resilience.Throttled, Unavailable: true}
+// verdict is what the server means, by httpdoor's table with what is special to
+// models. h may be nil.
+func (a answer) verdict(h http.Header) resilience.Verdict {
+	switch {
+	case a.status == http.StatusUnauthorized, a.status == http.StatusPaymentRequired, a.status == http.StatusForbidden,
+		a.status == http.StatusTooManyRequests && a.says(quota):
+		return resilience.Verdict{Outcome: resilience.Denied}
+	case a.status < http.StatusBadRequest:
+		return resilience.Verdict{Outcome: resilience.Failure}
 	}
-	if v.Outcome == resilience.Throttled {
-		v.RetryAfter = wait
+	v := httpdoor.Classify(context.Background(), &http.Response{StatusCode: a.status, Header: h}, nil)
+	if v.Outcome == resilience.Success { // a model that is not there says nothing of those that are
+		v.Outcome = resilience.Ignored
 	}
 	return v
 }
 
-// outcome is the table of Classify for an answer that names no time to wait.
-func (a answer) outcome() resilience.Outcome {
+// ofResponse is the verdict on a request that no door has counted. The body is
+// not read, so that a spent quota is a throttle.
+func ofResponse(caller context.Context, r *http.Response, err error) resilience.Verdict {
 	switch {
-	case a.status == http.StatusUnauthorized, a.status == http.StatusPaymentRequired, a.status == http.StatusForbidden:
-		return resilience.Denied
-	case a.status == http.StatusTooManyRequests && a.says(quota):
-		return resilience.Denied
-	case a.status == http.StatusTooManyRequests:
-		return resilience.Throttled
-	case a.status == http.StatusNotImplemented, a.status == http.StatusHTTPVersionNotSupported:
-		return resilience.Ignored
-	case a.status == http.StatusRequestTimeout,
-		a.status < http.StatusBadRequest, a.status >= http.StatusInternalServerError:
-		return resilience.Failure
+	case err != nil:
+		return Classify(caller, err)
+	case r.StatusCode < http.StatusBadRequest:
+		return resilience.Verdict{Outcome: resilience.Success}
 	}
-	return resilience.Ignored
+	return answer{status: r.StatusCode}.verdict(r.Header)
 }
 
 // errorType names an error for traces: the status where there is one.
@@ -214,27 +209,4 @@ func (w *wait) errorType(err error) string {
 		return "timeout"
 	}
 	return ""
-}
-
-// RetryAfter reads the headers that name a time to wait: Retry-After in seconds
-// or as an HTTP date, which is compared with the server's own clock where the
-// answer has one and else with now, or retry-after-ms. The second result says
-// whether they name one. The SDK keeps an answer's headers beside an error for
-// chat and float embeddings: response.Header().
-func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
-	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok && d > 0 {
-		return d, true
-	}
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if d, ok := number(value, time.Second); ok {
-		return d, true
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0, false
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	return min(max(at.Sub(now), 0), longestWait), true
 }

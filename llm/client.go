@@ -14,8 +14,10 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/httpdoor"
 	"github.com/penstock-go/penstock/internal/cafile"
 	"github.com/penstock-go/penstock/internal/secret"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // Config is where an OpenAI-compatible server is and how patient its client is.
@@ -46,6 +48,10 @@ type Config struct {
 	// StreamIdleTimeout bounds each silence of a stream after that content; a
 	// comment breaks a silence. Default 5 min.
 	StreamIdleTimeout time.Duration
+	// Breaker is that of requests which no door has counted: files, batches,
+	// and whatever else the SDK can do. Default resilience.LLM. A call through
+	// a door counts on the door's breaker alone.
+	Breaker *resilience.Breaker
 	// MaxResponseBytes bounds an answer, decompressed, and a stream as a whole.
 	// Default 64 MiB.
 	MaxResponseBytes int64
@@ -61,6 +67,10 @@ type Config struct {
 // take one for an empty answer), and the server's Retry-After reaches the
 // breaker. It opens no connection. The error says what is wrong with the
 // configuration.
+//
+// Nothing goes around the breaker: each request that no door has counted, such
+// as the upload of a file, is a call of Config.Breaker, and refused while it is
+// open.
 //
 // Proxies come from the environment, as net/http has them. Connections speak
 // HTTP/1.1, since HTTP/2 in net/http repeats requests by itself.
@@ -107,6 +117,25 @@ func setting(field, value, variable string) (string, error) {
 // BaseURL, APIKey and Organization mean nothing here. net/http refuses a key
 // with a line break in it before it sends anything; the doors ignore that.
 func NewHTTPClient(c Config) (*http.Client, error) {
+	t, err := c.bounded()
+	if err != nil {
+		return nil, err
+	}
+	return c.guarded(t), nil
+}
+
+// guarded is a client with a breaker above t.
+func (c Config) guarded(t *transport) *http.Client {
+	return &http.Client{
+		Transport: httpdoor.Transport(t, httpdoor.Config{
+			Breaker: cmp.Or(c.Breaker, resilience.LLM), Classify: ofResponse,
+		}),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// bounded is the transport with the limits of c.
+func (c Config) bounded() (*transport, error) {
 	if min(c.DialTimeout, c.Timeout, c.ChatTimeout, c.StreamIdleTimeout) < 0 || c.MaxResponseBytes < 0 ||
 		c.MaxConns < 0 {
 		return nil, errors.New("llm: timeouts and limits must not be negative")
@@ -120,13 +149,10 @@ func NewHTTPClient(c Config) (*http.Client, error) {
 	pooled := c.transport(authorities)
 	fresh := pooled.Clone()
 	fresh.DisableKeepAlives = true
-	return &http.Client{
-		Transport: &transport{
-			pooled: pooled, fresh: fresh,
-			timeout: cmp.Or(c.Timeout, 2*time.Minute), chat: cmp.Or(c.ChatTimeout, 10*time.Minute),
-			idle: cmp.Or(c.StreamIdleTimeout, 5*time.Minute), limit: cmp.Or(c.MaxResponseBytes, 64<<20),
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	return &transport{
+		pooled: pooled, fresh: fresh,
+		timeout: cmp.Or(c.Timeout, 2*time.Minute), chat: cmp.Or(c.ChatTimeout, 10*time.Minute),
+		idle: cmp.Or(c.StreamIdleTimeout, 5*time.Minute), limit: cmp.Or(c.MaxResponseBytes, 64<<20),
 	}, nil
 }
 

@@ -104,7 +104,8 @@ func TestAnswerOfJustItsBoundIsRead(t *testing.T) {
 	)
 	defer s.Close()
 	for limit, ok := range map[int]bool{len(body): true, len(body) - 1: false} {
-		_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: s.URL, MaxResponseBytes: int64(limit)}))
+		client := newClient(t, llm.Config{BaseURL: s.URL, MaxResponseBytes: int64(limit)})
+		_, err := newGuard(resilience.Config{}).ListModels(t.Context(), client)
 		assert.Equal(t, ok, err == nil, "%d: %v", limit, err)
 	}
 }
@@ -188,7 +189,7 @@ func TestHTTPClientForAzure(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
 	s.Script(llmtest.All(llmtest.RateLimit("7")))
 	cfg := openai.DefaultAzureConfig("key", s.HTTP.URL)
-	httpClient, err := llm.NewHTTPClient(llm.Config{})
+	httpClient, err := llm.NewHTTPClient(llm.Config{Breaker: newGuard(resilience.Config{}).Breaker})
 	require.NoError(t, err)
 	defer httpClient.CloseIdleConnections()
 	cfg.HTTPClient = httpClient

@@ -303,7 +303,8 @@ func TestKeyThatIsSaidBackIsMasked(t *testing.T) {
 		}))
 		t.Cleanup(server.Close)
 		for key, said := range map[string]string{"sk-of-this-test": "key ******** is bad", "key": "key key is bad"} {
-			_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: server.URL, APIKey: key}))
+			client := newClient(t, llm.Config{BaseURL: server.URL, APIKey: key})
+			_, err := newGuard(resilience.Config{}).ListModels(t.Context(), client)
 			require.ErrorContains(t, err, said)
 		}
 	}
@@ -317,7 +318,8 @@ func TestErrorThatBreaksOff(t *testing.T) {
 			"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"error\":",
 		),
 	)
-	_, err := llm.ListModels(t.Context(), newClient(t, llm.Config{BaseURL: url, APIKey: "sk-of-this-test"}))
+	client := newClient(t, llm.Config{BaseURL: url, APIKey: "sk-of-this-test"})
+	_, err := newGuard(resilience.Config{}).ListModels(t.Context(), client)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 

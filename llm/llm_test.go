@@ -32,7 +32,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// newClient is a client whose own breaker is no other test's.
 func newClient(t testing.TB, cfg llm.Config) *openai.Client {
+	if cfg.Breaker == nil {
+		cfg.Breaker = newGuard(resilience.Config{}).Breaker
+	}
 	client, err := llm.NewClient(cfg)
 	require.NoError(t, err)
 	return client

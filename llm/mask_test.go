@@ -207,7 +207,7 @@ func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestKeyInAnyHeaderIsMasked(t *testing.T) {
 	url := hostile.Serve(t, keyed("401 No", "", `{"error":{"message":"KEY"}}`, "sk-of-this-test"))
 	for _, header := range []string{"Authorization", "Api-Key", "X-Api-Key"} {
-		ours, err := llm.NewHTTPClient(llm.Config{})
+		ours, err := llm.NewHTTPClient(llm.Config{Breaker: newGuard(resilience.Config{}).Breaker})
 		require.NoError(t, err)
 		ours.Transport = adding{ours.Transport, header}
 		cfg := openai.DefaultConfig("")
@@ -222,7 +222,7 @@ func TestKeyOfAzureIsMasked(t *testing.T) {
 	url := hostile.Serve(t, keyed("401 No", "", `{"error":{"message":"KEY"}}`, key))
 	cfg := openai.DefaultAzureConfig(key, url)
 	var err error
-	cfg.HTTPClient, err = llm.NewHTTPClient(llm.Config{})
+	cfg.HTTPClient, err = llm.NewHTTPClient(llm.Config{Breaker: newGuard(resilience.Config{}).Breaker})
 	require.NoError(t, err)
 	guard := newGuard(resilience.Config{})
 	leaks(t, guard, key, operations(guard, openai.NewClientWithConfig(cfg))[0].do(t.Context()))

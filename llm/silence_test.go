@@ -75,11 +75,10 @@ func dialed(lines []says) func(context.Context, string, string) (net.Conn, error
 
 // thinking is a client of this package before a server that says these things.
 func thinking(t *testing.T, cfg Config, lines ...says) *openai.Client {
-	httpClient, err := NewHTTPClient(cfg)
+	own, err := cfg.bounded()
 	require.NoError(t, err)
-	own := httpClient.Transport.(*transport)
 	own.pooled.DialContext, own.fresh.DialContext = dialed(lines), dialed(lines)
-	return clientOver(httpClient)
+	return clientOver(cfg.guarded(own))
 }
 
 func clientOver(httpClient *http.Client) *openai.Client {
@@ -321,6 +320,17 @@ func TestProbeOfAGuardAroundAnotherOutlastsTheSilenceToo(t *testing.T) {
 		guard := openNow(t)
 		inner := nested{alone(t), thinking(t, Config{}, says{5 * time.Minute, jsonHead + answered})}
 		_, err := guard.CreateChatCompletion(t.Context(), inner, hello)
+		require.NoError(t, err)
+		assert.Equal(t, resilience.Closed, guard.Breaker.State())
+	})
+}
+
+// A probe of the client's own method, without a door, has that time too.
+func TestProbeWithoutADoorOutlastsTheSilenceToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := openNow(t)
+		client := thinking(t, Config{Breaker: guard.Breaker}, says{5 * time.Minute, jsonHead + answered})
+		_, err := client.CreateChatCompletion(t.Context(), hello)
 		require.NoError(t, err)
 		assert.Equal(t, resilience.Closed, guard.Breaker.State())
 	})

@@ -19,7 +19,7 @@ import (
 // opened the breaker, and nothing had left.
 func TestRequestsThatNetHTTPRefusesAreIgnored(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Options{})
-	azureHTTP, err := llm.NewHTTPClient(llm.Config{})
+	azureHTTP, err := llm.NewHTTPClient(llm.Config{Breaker: newGuard(resilience.Config{}).Breaker})
 	require.NoError(t, err)
 	plain, azure := openai.DefaultConfig, func(key string) openai.ClientConfig {
 		return openai.DefaultAzureConfig(key, s.URL)

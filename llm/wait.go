@@ -3,29 +3,13 @@ package llm
 import (
 	"context"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock-go/penstock/httpdoor"
 	"github.com/penstock-go/penstock/internal/door"
 )
-
-// longestWait bounds what a header can ask for; the breaker's MaxThrottle is
-// far below it.
-const longestWait = 365 * 24 * time.Hour
-
-// number reads a count of units, which may have a fraction. Negative ones are
-// no wait, absurd ones a long one.
-func number(value string, unit time.Duration) (time.Duration, bool) {
-	n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-	if err != nil || math.IsNaN(n) {
-		return 0, false
-	}
-	return time.Duration(min(max(n, 0)*float64(unit), float64(longestWait))), true
-}
 
 // wait is one call of a door, as it stands in the call's context. The transport
 // tells the door through it what the SDK drops: headers, the status of an error
@@ -36,10 +20,10 @@ type wait struct {
 	lease     *door.Handle // nil where the call holds none
 	outer     *wait        // of a door around this one, or nil
 
-	told   atomic.Pointer[time.Duration] // the time that the server wants
-	status atomic.Int32                  // of an error that broke off
-	done   atomic.Bool                   // its stream has said [DONE]
-	sent   atomic.Pointer[[]string]      // keys
+	told   atomic.Pointer[http.Header] // with the time that the server wants
+	status atomic.Int32                // of an error that broke off
+	done   atomic.Bool                 // its stream has said [DONE]
+	sent   atomic.Pointer[[]string]    // keys
 }
 
 type waitKey struct{}
@@ -55,7 +39,7 @@ func waitOf(ctx context.Context) *wait {
 	if w, ok := ctx.Value(waitKey{}).(*wait); ok {
 		return w
 	}
-	return new(wait)
+	return &wait{lease: door.HandleOf(ctx)}
 }
 
 // readError reads an error of the server's. Where it breaks off, the SDK says
@@ -68,18 +52,19 @@ func (w *wait) readError(r io.Reader, status int) ([]byte, error) {
 	return text, err
 }
 
+// read keeps the headers of an answer, if they name a time to wait.
 func (w *wait) read(h http.Header) {
-	if d, ok := RetryAfter(h, time.Now()); ok {
-		w.told.Store(&d)
+	if _, ok := httpdoor.RetryAfter(h, time.Now()); ok {
+		w.told.Store(&h)
 	}
 }
 
-// get is the time to wait, zero where none was named.
-func (w *wait) get() time.Duration {
-	if d := w.told.Load(); d != nil {
-		return *d
+// header is what read has kept, or nil.
+func (w *wait) header() http.Header {
+	if h := w.told.Load(); h != nil {
+		return *h
 	}
-	return 0
+	return nil
 }
 
 // settling is what it takes to end a call that has run out of its time.

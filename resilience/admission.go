@@ -142,7 +142,7 @@ func (b *Breaker) ask(ctx context.Context, c *call) (moved bool, err error) {
 // of half-open. They may have taken so long that the slot is lost.
 func (b *Breaker) begin(c *call) (begun bool) {
 	now := b.now()
-	b.apply(func(core *core) { begun = core.renew(c.ticket, now, 0) })
+	b.apply(func(core *core) { begun = core.renew(c.ticket, now, 0, false) })
 	return begun
 }
 

@@ -89,8 +89,8 @@ func TestRule7RenewForOutlastsProbeTimeout(t *testing.T) {
 	thinking.RenewFor(10 * time.Minute)
 	r.clock.Advance(9 * time.Minute)
 	r.want(resilience.HalfOpen)
-	thinking.RenewFor(time.Second) // shorter than ProbeTimeout
-	r.clock.Advance(9 * time.Second)
+	thinking.RenewFor(time.Second) // no lease is made shorter
+	r.clock.Advance(59 * time.Second)
 	r.want(resilience.HalfOpen)
 	thinking.RenewFor(math.MaxInt64)
 	r.clock.Advance(time.Hour)

@@ -141,17 +141,19 @@ func (p *Permit) Holds() bool { return p.special != nil }
 
 // Renew reports that data still flows: the lease of a probe starts again. For
 // other calls it does nothing.
-func (p *Permit) Renew() { p.RenewFor(0) }
+func (p *Permit) Renew() { p.renew(0, false) }
 
 // RenewFor is Renew before a silence that is bounded elsewhere, such as by a
 // client's own timeout: where that is longer than ProbeTimeout, so is the
-// lease. The next Renew ends it.
-func (p *Permit) RenewFor(silence time.Duration) {
+// lease. It never makes a lease shorter; the next Renew does.
+func (p *Permit) RenewFor(silence time.Duration) { p.renew(silence, true) }
+
+func (p *Permit) renew(silence time.Duration, extend bool) {
 	if p.special == nil || p.special.call.ticket.probe == 0 || p.special.call.shadow || p.ended.Load() {
 		return
 	}
 	now := p.b.now()
-	p.b.apply(func(c *core) { c.renew(p.special.call.ticket, now, int64(min(silence, maxWait))) })
+	p.b.apply(func(c *core) { c.renew(p.special.call.ticket, now, int64(min(silence, maxWait)), extend) })
 }
 
 // Done ends the call with its error, read by Config.Classify; nil is a

@@ -227,16 +227,20 @@ func (c *core) probeDue(now int64) bool {
 	return len(c.leases) < c.policy.maxProbes
 }
 
-// renew starts a live lease again, for at least as long as silence. It reports
-// whether there was one.
-func (c *core) renew(t ticket, now, silence int64) bool {
+// renew starts a live lease again. With a silence it lasts at least that long,
+// and is not made shorter. It reports whether there was one.
+func (c *core) renew(t ticket, now, silence int64, extend bool) bool {
 	now = c.tick(now)
 	i := c.lease(t)
 	if i < 0 {
 		return false
 	}
 	c.leases = slices.Clone(c.leases)
-	c.leases[i].expiry, c.leases[i].waiting = now+max(silence, c.policy.probeTimeout), false
+	expiry := now + max(silence, c.policy.probeTimeout)
+	if extend {
+		expiry = max(expiry, c.leases[i].expiry)
+	}
+	c.leases[i].expiry, c.leases[i].waiting = expiry, false
 	return true
 }
 

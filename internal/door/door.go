@@ -134,7 +134,7 @@ func Call[T any](ctx context.Context, g Guard, op Op, fn func(context.Context) (
 	defer c.end(&err)
 	timed := func(ctx context.Context) (T, error) {
 		defer op.observe(g.Breaker, op.clock())
-		c.admitted, c.scope = true, scope{ctx}
+		c.admitted, c.scope = true, scope{ctx, nil}
 		return fn(&c.scope)
 	}
 	o := resilience.Op[T]{Name: op.Name, Classify: op.Classify, Settled: c.settle}
@@ -148,7 +148,11 @@ func Call[T any](ctx context.Context, g Guard, op Op, fn func(context.Context) (
 }
 
 // scope is the context of a call that a door has admitted.
-type scope struct{ context.Context }
+type scope struct {
+	context.Context
+
+	handle *Handle // nil for a Call
+}
 
 type countedKey struct{}
 
@@ -163,6 +167,15 @@ func (s *scope) Value(key any) any {
 // Counted reports whether ctx belongs to a call that a door has admitted, so
 // that a guarded client below the door does not count it again.
 func Counted(ctx context.Context) bool { return ctx.Value(countedKey{}) != nil }
+
+// HandleOf is the handle of the call that ctx belongs to, or nil. What is below
+// the door can renew its lease.
+func HandleOf(ctx context.Context) *Handle {
+	if s, ok := ctx.Value(countedKey{}).(*scope); ok {
+		return s.handle
+	}
+	return nil
+}
 
 // call is what becomes of a Call.
 type call struct {

@@ -65,7 +65,7 @@ func Begin(ctx context.Context, g Guard, op Op) (*Handle, error) {
 		h.op.refuse(err)
 		return nil, err
 	}
-	h.scope, h.started = scope{h.permit.Context()}, h.op.clock()
+	h.scope, h.started = scope{h.permit.Context(), h}, h.op.clock()
 	return h, nil
 }
 
