@@ -192,6 +192,14 @@ func TestDeadlineWithACauseIsADeadline(t *testing.T) {
 	}
 	group.Wait()
 	assert.Equal(t, b.Snapshot().Calls, b.Snapshot().Failures)
+
+	g, _ = breaker(t, resilience.Config{FailMax: 1})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, cause)
+	defer cancel()
+	err := headBucket(ctx, client, "bucket")(g)
+	var open *resilience.OpenError
+	require.ErrorAs(t, headBucket(t.Context(), client, "bucket")(g), &open)
+	assert.Equal(t, err, open.LastFailure(), "the refusal shows the error that the caller got")
 }
 
 // A context that has ended before says why, too, and nothing is sent.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil/hostile"
 )
 
 // steps answers the requests of an upload in parts, each step by its own
@@ -181,23 +182,32 @@ func TestNothingIsWrittenToStandardError(t *testing.T) {
 		{complete: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }},
 	} {
 		s := serve(t, store.ServeHTTP)
-		client := newClient(t, objectstore.Config{Endpoint: s.URL})
-		client = s3.New(client.Options(), func(o *s3.Options) {
-			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenSupported
-		})
+		client := newClient(t, objectstore.Config{Endpoint: s.URL}, validating)
 		g, _ := breaker(t, resilience.Config{FailMax: 100})
 		_ = uploadParts(t.Context(), t, g, client)
 		for _, op := range operations(t, g, client) {
 			_ = op(t.Context())
 		}
-		out, err := g.GetObject(t.Context(), client, get("key")) // the SDK misses a checksum
-		if err == nil {
-			_, _ = io.ReadAll(out.Body)
-			_ = out.Body.Close()
+		idle(client)
+	}
+	for _, answer := range []string{
+		"HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 4\r\n\r\ntext", // the SDK misses a checksum
+		"HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 500\r\n\r\n<Lis",
+	} {
+		client := newClient(t, objectstore.Config{Endpoint: hostile.Serve(t, hostile.Text(answer))}, validating)
+		g, _ := breaker(t, resilience.Config{FailMax: 100})
+		for range 5 {
+			_ = getBody(t.Context(), client, "bucket", "key")(g)
+			_, _ = g.ListObjectsV2(t.Context(), client, &s3.ListObjectsV2Input{Bucket: aws.String("bucket")})
 		}
 		idle(client)
 	}
 	assert.Empty(t, written())
+}
+
+// validating has the SDK warn of answers without a checksum.
+func validating(o *s3.Options) {
+	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenSupported
 }
 
 // listener counts how uploads end.
