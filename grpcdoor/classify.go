@@ -20,7 +20,7 @@ var outcomes = map[codes.Code]resilience.Outcome{
 	codes.OK:                 resilience.Success,
 	codes.NotFound:           resilience.Success,
 	codes.AlreadyExists:      resilience.Success,
-	codes.Canceled:           resilience.Ignored, // by the caller, or by somebody who shares the connection
+	codes.Canceled:           resilience.Failure, // by the server: a caller who has left is not asked
 	codes.InvalidArgument:    resilience.Ignored,
 	codes.FailedPrecondition: resilience.Ignored,
 	codes.Aborted:            resilience.Ignored, // the service has answered: another call was first
@@ -43,11 +43,12 @@ var outcomes = map[codes.Code]resilience.Outcome{
 //     as the RetryInfo says; the latter is unavailable too, which counts towards
 //     opening
 //   - Unauthenticated and PermissionDenied: denied
-//   - InvalidArgument, FailedPrecondition, Aborted, OutOfRange, Unimplemented and
-//     Canceled: ignored; and so is what gRPC could not send: a message beyond
-//     its limit, invalid UTF-8, metadata that is not ASCII
-//   - Unavailable, Internal, Unknown, DataLoss, DeadlineExceeded and an error
-//     without a status: failure; but if the caller has left, ignored
+//   - InvalidArgument, FailedPrecondition, Aborted, OutOfRange and Unimplemented:
+//     ignored; and so is what gRPC could not send: a message beyond its limit,
+//     invalid UTF-8, metadata that is not ASCII, a call on a closed connection
+//   - Unavailable, Internal, Unknown, DataLoss, DeadlineExceeded, a Canceled of
+//     the server's and an error without a status: failure; but if the caller has
+//     left, ignored
 //   - the refusal of another breaker: ignored
 func Classify(caller context.Context, err error) resilience.Verdict {
 	if err == nil {
@@ -90,6 +91,8 @@ func Unsent(st *status.Status) bool {
 	switch st.Code() {
 	case codes.ResourceExhausted:
 		return strings.Contains(st.Message(), "larger than max")
+	case codes.Canceled:
+		return strings.Contains(st.Message(), "the client connection is closing")
 	case codes.Internal:
 		return strings.Contains(st.Message(), "invalid UTF-8") || strings.HasPrefix(st.Message(), `header key "`)
 	default:

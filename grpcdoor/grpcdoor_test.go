@@ -128,7 +128,11 @@ func TestEveryCodeHasItsOutcome(t *testing.T) {
 		{nil, resilience.Verdict{Outcome: success}},
 		{status.Error(codes.NotFound, ""), resilience.Verdict{Outcome: success}},
 		{status.Error(codes.AlreadyExists, ""), resilience.Verdict{Outcome: success}},
-		{status.Error(codes.Canceled, ""), resilience.Verdict{Outcome: ignored}},
+		{status.Error(codes.Canceled, ""), resilience.Verdict{Outcome: failure}},
+		{
+			status.Error(codes.Canceled, "grpc: the client connection is closing"),
+			resilience.Verdict{Outcome: ignored},
+		},
 		{status.Error(codes.InvalidArgument, ""), resilience.Verdict{Outcome: ignored}},
 		{status.Error(codes.FailedPrecondition, ""), resilience.Verdict{Outcome: ignored}},
 		{status.Error(codes.Aborted, ""), resilience.Verdict{Outcome: ignored}},

@@ -22,33 +22,70 @@ func checkKeys(c any, ids entity.Column, named bool) error {
 	case named && ids.Name() == "":
 		return errors.New("the column of keys has no name")
 	}
-	if _, bare := c.(*client.GrpcClient); bare && awkward(textKeys(ids)) {
+	if bare(c) && awkward(textKeys(ids)) {
 		return errors.New("a key holds quotes, backslashes or control characters, which only a client made by NewClient can send")
 	}
 	return nil
 }
 
-// checkPaging refuses pages that the SDK would pass over, and then read
-// everything.
-func checkPaging(opts []client.SearchQueryOptionFunc) error {
-	asked := new(client.SearchQueryOption)
-	for _, o := range opts {
-		o(asked)
-	}
+// checkPage refuses pages of a Query that the SDK or the server would pass
+// over, and then read everything.
+func checkPage(opts []client.SearchQueryOptionFunc) error {
+	asked, err := optionsOf(opts)
 	switch {
+	case err != nil:
+		return err
 	case asked.Limit < 0 || asked.Offset < 0:
 		return fmt.Errorf("a page of %d rows from row %d; neither can be negative", asked.Limit, asked.Offset)
+	case asked.Offset > 0 && asked.Limit == 0:
+		return errors.New("an offset without a limit, over which the server passes")
 	case asked.Offset > math.MaxInt64-asked.Limit:
 		return fmt.Errorf("a page of %d rows from row %d; the server cannot count so far", asked.Limit, asked.Offset)
 	}
 	return nil
 }
 
-func checkTopK(topK int) error {
-	if topK < 1 {
+// checkTopK refuses pages of a search that no server has.
+func checkTopK(topK int, opts []client.SearchQueryOptionFunc) error {
+	asked, err := optionsOf(opts)
+	switch {
+	case err != nil:
+		return err
+	case topK < 1:
 		return fmt.Errorf("%d rows are asked for, need at least 1", topK)
+	case asked.Offset < 0 || asked.Offset > math.MaxInt64-int64(topK):
+		return fmt.Errorf("%d rows from row %d on", topK, asked.Offset)
 	}
 	return nil
+}
+
+// optionsOf is what the options ask for.
+func optionsOf(opts []client.SearchQueryOptionFunc) (asked client.SearchQueryOption, err error) {
+	for i, o := range opts {
+		if o == nil {
+			return asked, fmt.Errorf("option %d is nil", i)
+		}
+		o(&asked)
+	}
+	return asked, nil
+}
+
+// wantedPage checks a page of a Query: no more rows than were asked for.
+func wantedPage(opts []client.SearchQueryOptionFunc) func(client.ResultSet) error {
+	return func(set client.ResultSet) error {
+		if asked, _ := optionsOf(opts); asked.Limit > 0 && int64(set.Len()) > asked.Limit {
+			return fmt.Errorf("%d rows, %d were asked for", set.Len(), asked.Limit)
+		}
+		return evenRows(set)
+	}
+}
+
+// bare reports whether c is the SDK's client, or something around it, whose
+// requests nobody checks.
+func bare(c any) bool {
+	_, sdk := c.(client.Client)
+	_, ours := c.(typed)
+	return sdk && !ours
 }
 
 // The checks of answers.

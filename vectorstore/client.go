@@ -74,8 +74,8 @@ type Config struct {
 //
 // The end of a context is that to errors.Is too, beside its gRPC status.
 //
-// Outer white space of the address, the keys and the names is cut off, and line
-// breaks at the end of the password.
+// Outer white space of the address, the keys, the password and the names is cut
+// off.
 //
 // The context bounds the making of the client only. Errors are an
 // [*ArgumentError] for a bad address, certificate file or key.
@@ -106,6 +106,7 @@ func (cfg Config) trimmed() (Config, error) {
 		{"the address", &cfg.Address},
 		{"the user name", &cfg.Username},
 		{"the API key", &cfg.APIKey},
+		{"the password", &cfg.Password},
 		{"the database", &cfg.Database},
 	} {
 		text, err := secret.Trim(v.name, *v.value)
@@ -114,12 +115,13 @@ func (cfg Config) trimmed() (Config, error) {
 		}
 		*v.value = text
 	}
-	if strings.ContainsFunc(cfg.Database, func(r rune) bool { return r > unicode.MaxASCII }) {
-		return cfg, fmt.Errorf("the database %q: its name must be ASCII", cfg.Database)
+	switch {
+	case strings.ContainsFunc(cfg.Database+cfg.Address, func(r rune) bool { return r > unicode.MaxASCII }):
+		return cfg, fmt.Errorf("the database %q at the address %q: both must be ASCII", cfg.Database, cfg.Address)
+	case strings.Contains(cfg.Address, "@"):
+		return cfg, errors.New("the address has a user in it; use Username and Password, or APIKey")
 	}
-	cfg.Password = strings.TrimRight(cfg.Password, "\r\n") // spaces may be part of it
-	_, err := secret.Trim("the password", cfg.Password)
-	return cfg, err
+	return cfg, nil
 }
 
 func (cfg Config) timeout() time.Duration {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"google.golang.org/grpc/codes"
@@ -173,6 +174,8 @@ func meaning(e *ServerError) milvusCode {
 	m, known := milvusCodes[e.Code]
 	switch {
 	case known:
+	case e.Code == unexpected && e.older != 0:
+		m = milvusCodes[e.older]
 	case e.Code == unexpected, e.Code == ioFailed, e.Code == segcore, e.Code == segcoreAny:
 		m = worded(e)
 	default:
@@ -201,59 +204,93 @@ func ranged(e *ServerError) milvusCode {
 // segcoreCode is how the reason names a code of segcore, from 2.6 on.
 var segcoreCode = regexp.MustCompile(`segcoreCode=(\d+)`)
 
+// wrappers are what the proxy puts before the words of a node that it has
+// asked.
+var wrappers = regexp.MustCompile(`^(failed to search/query delegator \d+ for channel \S+: )?` +
+	`(fail to \w+, QueryNode ID ?= ?\d+, reason=)?(worker\(\d+\) query failed: )?`)
+
+func unwrapped(reason string) string {
+	return strings.TrimSpace(strings.TrimPrefix(reason, wrappers.FindString(reason)))
+}
+
 // worded is the meaning of the codes that stand for mistakes and failures
 // alike. Where no other sign exists, the reason's words decide.
 func worded(e *ServerError) milvusCode {
-	if found := segcoreCode.FindStringSubmatch(e.Reason); found != nil {
-		n, _ := strconv.ParseInt(found[1], 10, 32)
-		if m, ok := milvusCodes[int32(n)]; ok || n > segcoreAny {
-			return cmp.Or(m, serverFails)
-		}
+	if m, ok := definite(e); ok {
+		return m
 	}
-	for _, m := range certain {
-		if m.words.MatchString(e.Reason) {
-			return m.means
-		}
-	}
-	if e.Code != ioFailed && !outage.MatchString(e.Reason) && likely.MatchString(e.Reason) {
+	said := unwrapped(e.Reason)
+	if e.Code != ioFailed && !outage.MatchString(said) && likely.MatchString(said) {
 		return wrongRequest
 	}
 	return serverFails
 }
 
+// definite is the meaning of such a code where the reason leaves no doubt.
+func definite(e *ServerError) (milvusCode, bool) {
+	if found := segcoreCode.FindStringSubmatch(e.Reason); found != nil {
+		n, _ := strconv.ParseInt(found[1], 10, 32)
+		if m, ok := milvusCodes[int32(n)]; ok || n > segcoreAny {
+			return cmp.Or(m, serverFails), true
+		}
+	}
+	said := unwrapped(e.Reason)
+	for _, m := range certain {
+		if m.words.MatchString(said) {
+			return m.means, true
+		}
+	}
+	return milvusCode{}, false
+}
+
 // certain are the words of a caller's mistakes, whatever else the reason
-// quotes: the checks of Milvus's proxy (internal/proxy), its parser of
-// expressions (internal/parser/planparserv2) and encoding/json.
+// quotes: the checks of Milvus's proxy (internal/proxy) and root coordinator,
+// of its parser of expressions (internal/parser/planparserv2), of the parts in
+// C++ that read a plan (internal/core/src/query) and search parameters
+// (knowhere), and encoding/json.
 var certain = []struct {
 	words *regexp.Regexp
 	means milvusCode
 }{
 	{regexp.MustCompile(`^create duplicate collection with different parameters|: at most one distinct index`), thereAlready},
-	{regexp.MustCompile(`^(partition|collection|alias|database)( name)?:? \S+ not (found|exist)`), notThere},
+	{regexp.MustCompile(`^(partition|alias|database) (name )?.+ not (found|exist)`), notThere},
+	{regexp.MustCompile(`^collection [^\d\s]\S* not (found|exist)`), notThere},
 	{regexp.MustCompile(`please release it first|^cannot drop the collection via alias`), wrongState},
 	{regexp.MustCompile(`cannot parse expression|failed to create (query|expr) plan|^predicate is not a boolean`), wrongRequest},
-	{regexp.MustCompile(`(?i)rate limit|quota exceeded|resource insufficient|too many (concurrent )?requests`), slowDown},
+	{regexp.MustCompile(`^=> unsupported |^Assert ".*" at \S*PlanProto\.cpp|^\[json\.exception\.`), wrongRequest},
+	{regexp.MustCompile(`(out of range|type conflict|invalid value) in json|out of range: \[|able to be divided by`), wrongRequest},
 	{regexp.MustCompile(`^(IO failed: )?(json: cannot unmarshal|invalid character|unexpected end of JSON)`), wrongRequest},
-	{regexp.MustCompile(`^(IO failed: )?cannot set json key to|invalid parameter\[`), wrongRequest},
+	{regexp.MustCompile(`^(IO failed: )?cannot set json key to|invalid parameter\[|^strconv\.Parse`), wrongRequest},
 	{regexp.MustCompile(`^(topk|offset\+topk|offset|limit|nq) \[.*\] is invalid|^invalid max query result window`), wrongRequest},
-	{regexp.MustCompile(`^(fieldName\(|fieldSchema\(|field |vector field |output field )\S+ not (found|exist)`), wrongRequest},
+	{regexp.MustCompile(`^(fieldName\(|fieldSchema\(|field |vector field |output field ).+ not (found|exist)`), wrongRequest},
+	{regexp.MustCompile(`^parse output field name failed|^empty expression should|with pagination is not allowed`), wrongRequest},
 	{regexp.MustCompile(`^(?i:invalid) \w+ (name|alias|type)\b|^(?i:invalid) dimension: |range_filter.*radius`), wrongRequest},
-	{regexp.MustCompile(`^empty expression should|with pagination is not allowed`), wrongRequest},
 	{regexp.MustCompile(`vector dimension mismatch|vector type must be the same|metric type not match`), wrongRequest},
+	{regexp.MustCompile(`^metric type not found or not supported|^(binary|float) vector is only supported`), wrongRequest},
+	{regexp.MustCompile(`^type param\(\w+\) should be specified|^dimension is not defined in field type params`), wrongRequest},
+	{regexp.MustCompile(`^primary key is not specified|^only primary field can|^duplicated field name`), wrongRequest},
+	{regexp.MustCompile(`^multiple vector fields is not supported|^element data type \w+ is not valid`), wrongRequest},
+	{regexp.MustCompile(`^maximum (field|shard)s?'s number should|^partition number \(\d+\) exceeds max`), wrongRequest},
+	{regexp.MustCompile(`^the (maximum (length|capacity) specified|partition key field|data type of partition key)`), wrongRequest},
+	{regexp.MustCompile(`^there are more than one partition key|^num_partitions should only be specified`), wrongRequest},
+	{regexp.MustCompile(`^disable \w+ partitions? if|^not support manually specifying the partition`), wrongRequest},
+	{regexp.MustCompile(`^failed to load partition, due to no partition specified`), wrongRequest},
+	{regexp.MustCompile(`(?i)rate limit|quota exceeded|resource insufficient|too many (concurrent )?requests`), slowDown},
 }
 
-// outage are the words of a failure, so that what comes with them is none of
-// the mistakes below.
+// outage are the words of a failure, of Milvus or of what it stands on, so that
+// what comes with them is none of the mistakes below.
 var outage = regexp.MustCompile(`(?i)rpc error|context (deadline|cancell?ed)|time(d )?out|connection|broken pipe|` +
 	`unavailable|not available|no available|not ready|not healthy|offline|nil pointer|panic|runtime error|` +
-	`out of memory|no space|not enough|lag too large|specified (key|bucket)|nosuch(key|bucket)|storage|binlog|` +
-	`\b(channel|segment|node|delegator|shard leader)s?\b`)
+	`memory|disk|no space|not enough|lag too large|etcd|pulsar|kafka|\bmq\b|topic|x509|certificate|credential|` +
+	`access key|signature|token|authenticat|bucket|\bblob|container|specified key|nosuch|storage|binlog|` +
+	`binary set|file|invalid argument|\b(channel|segment|node|delegator|shard leader|replica)s?\b`)
 
-// likely are the words of the proxy's other checks.
-var likely = regexp.MustCompile(`(?i)\binvalid\b|\billegal\b|out of range|should (not |only )?be\b|must (not )?be\b|` +
-	`\bis not (defined|specified|supported|allowed|valid|provided)|not supported|unsupported|not allowed|` +
-	`duplicated?\b|limited to|exceeds?\b.*\b(max|limit)|type must|types? (not match|mismatch)|` +
-	`dimension mismatch|metric type not|does(n't| not) (exist|match)`)
+// likely are the words with which the proxy's other checks begin, and of what
+// they ask for.
+var likely = regexp.MustCompile(`^(?i:invalid|illegal|unsupported|duplicated?|wrong) |` +
+	`(?i)\b(should|must) (not |only )?be\b|\bis not (defined|specified|supported|allowed|provided)\b|` +
+	`\bnot (supported|allowed)\b|limited to|exceeds? (the )?max|types? (not match|mismatch)|dimension mismatch`)
 
 // legacy are the codes of Milvus 2.2, which later releases still set beside
 // their own, and alone where a reply has no other. merr of the SDK knows half
@@ -294,14 +331,9 @@ const inputFlag = "is_input_error"
 func serverError(method string, st *commonpb.Status) *ServerError {
 	e := &ServerError{Method: method, Code: st.GetCode(), Reason: st.GetReason(), Retriable: st.GetRetriable()}
 	_, e.InputError = st.GetExtraInfo()[inputFlag]
-	code, known := legacy[st.GetErrorCode()] //nolint:staticcheck // some servers set nothing else
-	switch {
-	case e.Code == 0 && known:
-		e.Code = code
-	case e.Code == 0:
-		e.Code = unexpected
-	case e.Code == unexpected && known:
-		e.InputError = e.InputError || milvusCodes[code] == wrongRequest
+	e.older = legacy[st.GetErrorCode()] //nolint:staticcheck // some servers set nothing else
+	if e.Code == 0 {
+		e.Code = cmp.Or(e.older, unexpected)
 	}
 	return e
 }

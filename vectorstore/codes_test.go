@@ -112,6 +112,8 @@ func TestUnknownCodesAreReadByTheirRange(t *testing.T) {
 // Milvus 2.3.5 and of the tests of its later releases.
 func TestWordsOfMistakesAndOfFailures(t *testing.T) {
 	const failure, ignored, answer = resilience.Failure, resilience.Ignored, resilience.Success
+	const from = "failed to search/query delegator 1 for channel by-dev-rootcoord-dml_2_47v0: " +
+		"fail to Search, QueryNode ID=1, reason=worker(1) query failed: "
 	for reason, want := range map[string]resilience.Outcome{
 		"invalid max query result window, (offset+limit) should be in range [1, 16384], but got 16480": ignored,
 		"offset+topk [32760] is invalid, top k should be in range [1, 16384], but got 32760":           ignored,
@@ -134,7 +136,38 @@ func TestWordsOfMistakesAndOfFailures(t *testing.T) {
 		"CreateIndex failed: at most one distinct index is allowed per field":                             answer,
 		"partition name nopart not found":                                                                 answer,
 
-		"": failure,
+		// of its nodes, with what the proxy puts before
+		from + "out of range in json: ef(10) should be larger than k(100)":                   ignored,
+		from + "[json.exception.type_error.302] type must be number, but is string":          ignored,
+		from + " => unsupported right datatype JSON of compare expr: service internal error": ignored,
+		from + `Assert "(val == kInt64Val)" at /x/src/query/PlanProto.cpp:47`:                ignored,
+		from + "channel not available":                                                       failure,
+		from + "=> something failed: service internal error: UnknownError":                   failure,
+		from + `Assert "(segment)" at /x/src/segcore/SegmentGrowing.cpp:47`:                  failure,
+		"parse output field name failed: a b":                                                ignored,
+		"partition name a b not found":                                                       answer,
+		"disable create partition if partition key mode is used":                             ignored,
+		"not support manually specifying the partition names if partition key mode is used":  ignored,
+		"there are more than one partition key, field name = k, l":                           ignored,
+		"type param(max_length) should be specified for varChar field of collection storage": ignored,
+		`strconv.ParseInt: parsing "abc": invalid syntax`:                                    ignored,
+
+		// of what Milvus stands on
+		"etcdserver: invalid auth token":                                                 failure,
+		"authentication failed, invalid user ID or password":                             failure,
+		"The Access Key Id you provided does not exist in our records.":                  failure,
+		"The request signature we calculated does not match the signature you provided.": failure,
+		"The security token included in the request is invalid":                          failure,
+		"The bucket you are attempting to access must be addressed using the endpoint":   failure,
+		"The specified blob does not exist.":                                             failure,
+		"file does not exist":                                                            failure,
+		"invalid argument":                                                               failure,
+		"TopicNotFound: Topic does not exist":                                            failure,
+		"x509: certificate is not valid for any names":                                   failure,
+		"invalid binary set":                                                             failure,
+		"memory usage exceeds the limit":                                                 failure,
+		"collection 449123 not found":                                                    failure,
+		"":                                                                               failure,
 		"failed to search/query delegator 1 for channel by-dev-rootcoord-dml_2: channel not available": failure,
 		"fail to Query, QueryNode ID = 1, reason=Timestamp lag too large":                              failure,
 		"runtime error: invalid memory address or nil pointer dereference":                             failure,
@@ -175,6 +208,13 @@ func TestServerThatBlamesTheRequestIsBelieved(t *testing.T) {
 		},
 		"old, beside, a failure": {
 			&commonpb.Status{Code: 65535, ErrorCode: commonpb.ErrorCode_UnexpectedError}, resilience.Failure,
+		},
+		"old, beside, not ready": {
+			&commonpb.Status{Code: 65535, ErrorCode: commonpb.ErrorCode_NotReadyServe, Reason: "invalid"},
+			resilience.Failure,
+		},
+		"old, beside, rate": {
+			&commonpb.Status{Code: 65535, ErrorCode: commonpb.ErrorCode_RateLimit}, resilience.Throttled,
 		},
 		"old, alone, TopK":       {&commonpb.Status{ErrorCode: commonpb.ErrorCode_IllegalTOPK}, resilience.Ignored},
 		"old, alone, permission": {&commonpb.Status{ErrorCode: commonpb.ErrorCode_PermissionDenied}, resilience.Denied},

@@ -338,6 +338,9 @@ func checkHybrid(reranker client.Reranker, requests []*client.ANNSearchRequest) 
 		if isNil(search.Param) { // the SDK would panic
 			return fmt.Errorf("request %d: no search parameters", i)
 		}
+		if err := checkTopK(search.Limit, search.Options); err != nil {
+			return fmt.Errorf("request %d: %w", i, err)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package vectorstore
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -123,17 +124,30 @@ func patiently(async bool, fn func(context.Context) error) func(context.Context)
 		return fn
 	}
 	return func(ctx context.Context) error {
-		ctx, abandon := context.WithCancelCause(ctx)
-		defer abandon(nil)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
 		if _, ok := ctx.Deadline(); !ok {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, maxWait)
-			defer cancel()
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, maxWait)
+			defer stop()
 		}
-		err := fn(context.WithValue(ctx, abandonKey{}, abandon))
-		if err != nil && ctx.Err() != nil && plain(err) {
-			return context.Cause(ctx)
+		var first atomic.Pointer[error]
+		err := fn(context.WithValue(ctx, abandonKey{}, abandon(func(err error) {
+			first.CompareAndSwap(nil, &err)
+			cancel()
+		})))
+		_, typed := status.FromError(err)
+		switch failed := first.Load(); {
+		case typed:
+			return err // nil too
+		case failed != nil:
+			return *failed
+		case ctx.Err() != nil:
+			return endOf(ctx)
 		}
 		return err
 	}
 }
+
+// abandon ends a wait of the SDK's with its first error.
+type abandon func(error)

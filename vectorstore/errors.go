@@ -1,6 +1,7 @@
 package vectorstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -45,6 +46,8 @@ type ServerError struct {
 	Reason     string // the server's words
 	Retriable  bool   // the server's opinion
 	InputError bool   // the server blames the request, as releases from 2.4 on can say
+
+	older int32 // what a code of Milvus 2.2 beside Code stands for, or 0
 }
 
 // Error gives the server's words and its code.
@@ -66,11 +69,24 @@ type endedError struct {
 func (e *endedError) GRPCStatus() *status.Status { return status.Convert(e.error) }
 func (e *endedError) Unwrap() []error            { return []error{e.error, e.end, e.cause} }
 
-// ended is err, told apart as the end of ctx if it is that.
+// ended is err, told apart as the end of ctx if it is that. A server that is
+// told of the deadline may see it first.
 func ended(ctx context.Context, err error) error {
-	code := status.Code(err)
-	if end := ctx.Err(); end != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
-		return &endedError{err, end, context.Cause(ctx)}
+	end := ctx.Err()
+	switch status.Code(err) {
+	case codes.DeadlineExceeded:
+		end = cmp.Or[error](end, context.DeadlineExceeded)
+	case codes.Canceled:
+	default:
+		return err
 	}
-	return err
+	if end == nil {
+		return err
+	}
+	return &endedError{err, end, cmp.Or(context.Cause(ctx), end)}
+}
+
+// endOf is the error for the end of ctx, with gRPC's status for it.
+func endOf(ctx context.Context) error {
+	return ended(ctx, status.FromContextError(ctx.Err()).Err())
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
@@ -84,6 +85,80 @@ func TestRepliesThatLie(t *testing.T) {
 				Dim:  4,
 				Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1, 2, 3}}},
 			}},
+		}),
+		"floats under the type of bits": query(text("id", "a"), &schemapb.FieldData{
+			FieldName: "vector", Type: schemapb.DataType_BinaryVector,
+			Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{
+				Dim:  4,
+				Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1, 2, 3, 4}}},
+			}},
+		}),
+		"a sparse vector of three bytes": query(text("id", "a"), &schemapb.FieldData{
+			FieldName: "vector", Type: schemapb.DataType_SparseFloatVector,
+			Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{
+				Data: &schemapb.VectorField_SparseFloatVector{
+					SparseFloatVector: &schemapb.SparseFloatArray{Contents: [][]byte{{1, 2, 3}}},
+				},
+			}},
+		}),
+		"a dynamic field of text": query(text("id", "a"), func() *schemapb.FieldData {
+			f := text("$meta", "{}")
+			f.IsDynamic = true
+			return f
+		}()),
+		"an array of elements unknown": query(text("id", "a"), &schemapb.FieldData{
+			FieldName: "text", Type: schemapb.DataType_Array,
+			Field: &schemapb.FieldData_Scalars{Scalars: &schemapb.ScalarField{
+				Data: &schemapb.ScalarField_ArrayData{ArrayData: &schemapb.ArrayArray{
+					ElementType: 77, Data: []*schemapb.ScalarField{text("", "a").GetScalars()},
+				}},
+			}},
+		}),
+		"more rows than the limit": func(g vectorstore.Guard) error {
+			two := []*schemapb.FieldData{text("id", "a", "b")}
+			s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: two})
+			_, err := g.Query(t.Context(), c, "docs", nil, `id != ""`, []string{"id"}, client.WithLimit(1))
+			return err
+		},
+		"a page without the key": func(g vectorstore.Guard) error {
+			s.reply("Query", &milvuspb.QueryResults{Status: ok(), FieldsData: []*schemapb.FieldData{text("text", "a")}})
+			it, err := g.QueryIterator(t.Context(), c, client.NewQueryIteratorOption("docs").WithOutputFields("id"))
+			if err == nil {
+				_, err = it.Next(t.Context())
+			}
+			return err
+		},
+		"partitions without names": func(g vectorstore.Guard) error {
+			s.reply("ShowPartitions", &milvuspb.ShowPartitionsResponse{
+				Status: ok(), PartitionIDs: []int64{1, 2}, PartitionNames: []string{"a"},
+			})
+			_, err := g.ShowPartitions(t.Context(), c, "docs")
+			return err
+		},
+		"a schema without a key": func(g vectorstore.Guard) error {
+			other := docs().WithName("keyless")
+			other.Fields[0].WithIsPrimaryKey(false)
+			described := s.answer["DescribeCollection"]
+			defer s.on("DescribeCollection", described)
+			s.of(other)
+			return g.DeleteByPks(t.Context(), c, "keyless", "", entity.NewColumnVarChar("id", []string{"a"}))
+		},
+		"an index that cannot be built": func(g vectorstore.Guard) error {
+			s.reply("HasCollection", &milvuspb.BoolResponse{Status: ok(), Value: true})
+			s.reply("CreateIndex", ok())
+			s.reply("DescribeIndex", &milvuspb.DescribeIndexResponse{
+				Status: ok(), IndexDescriptions: []*milvuspb.IndexDescription{{
+					FieldName: "vector", State: commonpb.IndexState_Failed, IndexStateFailReason: "out of memory",
+				}},
+			})
+			err := g.CreateIndex(t.Context(), c, "docs", "vector", flat(t, entity.L2), false)
+			assert.ErrorContains(t, err, "out of memory")
+			return err
+		},
+		"groups of fewer rows": search(func(r *schemapb.SearchResultData) { r.GroupByFieldValue = text("text", "x") }),
+		"counts that sum up to nothing": search(func(r *schemapb.SearchResultData) {
+			r.Topks, r.NumQueries = []int64{1 << 62, 1 << 62, 1 << 62, 1 << 62}, 4
+			r.Scores, r.Ids = nil, nil
 		}),
 		"fields of fewer rows": search(
 			func(r *schemapb.SearchResultData) { r.FieldsData = []*schemapb.FieldData{text("text", "x")} }),

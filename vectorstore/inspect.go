@@ -31,15 +31,24 @@ type inspector struct {
 	secrets []string // that are sent, and are not repeated in errors
 
 	mu      sync.RWMutex
-	schemas schemas // the latest answers
-	kept    schemas // those that the SDK has kept
+	schemas map[string]*schemapb.CollectionSchema // the latest answers, by the name that was asked for
+	bySDK   map[string]keptSchema                 // those that the SDK has kept
+
+	lastNumber uint64
 }
 
-// schemas are of collections, by the name that was asked for.
-type schemas map[string]*schemapb.CollectionSchema
+// keptSchema is a schema that the SDK goes by. Another one has a higher number,
+// also where it is the one before last.
+type keptSchema struct {
+	schema *schemapb.CollectionSchema
+	number uint64
+}
 
 func newInspector(timeout time.Duration, secrets ...string) *inspector {
-	return &inspector{timeout: timeout, secrets: secrets, schemas: schemas{}, kept: schemas{}}
+	return &inspector{
+		timeout: timeout, secrets: secrets,
+		schemas: map[string]*schemapb.CollectionSchema{}, bySDK: map[string]keptSchema{},
+	}
 }
 
 func (in *inspector) intercept(
@@ -60,19 +69,28 @@ func (in *inspector) intercept(
 	} else {
 		err = ended(bounded, in.masked(err))
 	}
-	if abandon, ok := ctx.Value(abandonKey{}).(context.CancelCauseFunc); ok && err != nil && name == "GetFlushState" {
+	if abandon, ok := ctx.Value(abandonKey{}).(abandon); ok && err != nil && name == "GetFlushState" {
 		abandon(err)
 	}
 	return err
 }
 
-// masked is an error of the transport without the secrets that it repeats.
+// masked is an error without the secrets that it repeats, in its words or its
+// details.
 func (in *inspector) masked(err error) error {
-	st := status.Convert(err)
-	if text := secret.Mask(st.Message(), in.secrets...); text != st.Message() {
-		return status.Error(st.Code(), text)
+	if server, ok := err.(*ServerError); ok { //nolint:errorlint // our own
+		server.Reason = secret.Mask(server.Reason, in.secrets...)
+		return err
 	}
-	return err
+	if err == nil {
+		return nil
+	}
+	st := status.Convert(err)
+	all := st.Proto().String()
+	if secret.Mask(all, in.secrets...) == all {
+		return err
+	}
+	return status.Error(st.Code(), secret.Mask(st.Message(), in.secrets...))
 }
 
 // schema returns what is known of a collection, or nil.
@@ -82,27 +100,35 @@ func (in *inspector) schema(coll string) *schemapb.CollectionSchema {
 	return in.schemas[coll]
 }
 
-// keptBySDK returns the schema that the SDK goes by, or nil if it will ask.
-func (in *inspector) keptBySDK(coll string) *schemapb.CollectionSchema {
+// kept is the number of the schema that the SDK goes by, or 0 if it will ask.
+// It may be that of an older one, but not of a newer.
+func (in *inspector) kept(coll string) uint64 {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	return in.kept[coll]
+	return in.bySDK[coll].number
 }
 
-func (in *inspector) learn(coll string, schema *schemapb.CollectionSchema, ours bool) {
+// keep says that the SDK goes by schema.
+func (in *inspector) keep(coll string, schema *schemapb.CollectionSchema) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if k := in.bySDK[coll]; k.number == 0 || !sameSchema(k.schema, schema) {
+		in.lastNumber++
+		in.bySDK[coll] = keptSchema{schema, in.lastNumber}
+	}
+}
+
+func (in *inspector) learn(coll string, schema *schemapb.CollectionSchema) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.schemas[coll] = schema
-	if !ours {
-		in.kept[coll] = schema
-	}
 }
 
 func (in *inspector) forget(coll string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	delete(in.schemas, coll)
-	delete(in.kept, coll)
+	delete(in.bySDK, coll)
 }
 
 // keysKey finds the keys of a Get or DeleteByPks in a context.
@@ -170,9 +196,6 @@ func escapePage(expr, key, sent string) string {
 	return strings.TrimSuffix(head, `"`) + Quote(strings.TrimSuffix(last, `"`))
 }
 
-// oursKey marks the inspector's own requests in a context.
-type oursKey struct{}
-
 // check holds a request against what is known of its collection, and where it
 // does not fit, against what the server says of it now: aliases move and
 // collections are made again, and nobody tells this client.
@@ -181,14 +204,13 @@ func (in *inspector) check(ctx context.Context, name string, req any, cc *grpc.C
 	if r, ok := req.(interface{ GetCollectionName() string }); ok && err != nil {
 		again := &milvuspb.DescribeCollectionRequest{CollectionName: r.GetCollectionName()}
 		// note reads the answer, of which the SDK does not hear
-		ours := context.WithValue(ctx, oursKey{}, true)
-		if _, err := milvuspb.NewMilvusServiceClient(cc).DescribeCollection(ours, again); err != nil {
+		if _, err := milvuspb.NewMilvusServiceClient(cc).DescribeCollection(ctx, again); err != nil {
 			return err
 		}
 		err = in.checkRequest(ctx, req)
 	}
 	if err != nil {
-		return &ArgumentError{Op: name, Reason: err.Error()}
+		return &ArgumentError{Op: name, Reason: secret.Mask(err.Error(), in.secrets...)}
 	}
 	return nil
 }
@@ -234,15 +256,49 @@ func (in *inspector) checkReply(ctx context.Context, name string, req, reply any
 	case st == nil:
 		return &ContractError{Op: name, Reason: "it has no status"}
 	case !merr.Ok(st):
-		e := serverError(name, st)
-		e.Reason = secret.Mask(e.Reason, in.secrets...)
-		return e
+		return in.masked(serverError(name, st))
+	}
+	wrong := checkShape(reply)
+	if wrong == nil {
+		wrong = in.checkPage(ctx, req, reply)
+	}
+	if wrong != nil {
+		return &ContractError{Op: name, Reason: secret.Mask(wrong.Error(), in.secrets...)}
 	}
 	in.note(ctx, req, reply)
-	if err := checkShape(reply); err != nil {
-		return &ContractError{Op: name, Reason: err.Error()}
+	return in.masked(buildFailure(ctx, name, reply))
+}
+
+// buildFailure is that of an index that CreateIndex waits for. The SDK has no
+// type for it, so that it would be the caller's mistake.
+func buildFailure(ctx context.Context, name string, reply any) error {
+	r, ok := reply.(*milvuspb.DescribeIndexResponse)
+	if _, waits := ctx.Value(abandonKey{}).(abandon); !ok || !waits {
+		return nil
+	}
+	for _, d := range r.GetIndexDescriptions() {
+		if d.GetState() == commonpb.IndexState_Failed {
+			reason := "index build failed: " + d.GetIndexStateFailReason()
+			return &ServerError{Method: name, Code: unexpected, Reason: reason}
+		}
 	}
 	return nil
+}
+
+// checkPage finds a page of an iteration without the key, over which the SDK
+// would panic.
+func (in *inspector) checkPage(ctx context.Context, req, reply any) error {
+	page, ok := reply.(*milvuspb.QueryResults)
+	if ctx.Value(pageKey{}) == nil || !ok || len(page.GetFieldsData()) == 0 {
+		return nil
+	}
+	key := in.keyField(req.(*milvuspb.QueryRequest).GetCollectionName())
+	for _, f := range page.GetFieldsData() {
+		if f.GetFieldName() == key {
+			return nil
+		}
+	}
+	return fmt.Errorf("a page without the key, %q", key)
 }
 
 func replyStatus(reply any) (*commonpb.Status, bool) {
@@ -256,15 +312,19 @@ func replyStatus(reply any) (*commonpb.Status, bool) {
 	}
 }
 
-// note remembers and forgets schemas.
+// note remembers and forgets schemas, and keeps the keys of a write.
 func (in *inspector) note(ctx context.Context, req, reply any) {
 	switch req := req.(type) {
 	case *milvuspb.DescribeCollectionRequest:
 		if r, ok := reply.(*milvuspb.DescribeCollectionResponse); ok {
-			in.learn(req.GetCollectionName(), r.GetSchema(), ctx.Value(oursKey{}) != nil)
+			in.learn(req.GetCollectionName(), r.GetSchema())
 		}
 	case *milvuspb.DropCollectionRequest:
 		in.forget(req.GetCollectionName())
+	case writeRequest:
+		if r, ok := reply.(*milvuspb.MutationResult); ok {
+			sendingOf(ctx).ids.Store(r.GetIDs())
+		}
 	}
 }
 
@@ -274,12 +334,26 @@ func checkShape(reply any) error {
 		return checkResults(r.GetResults())
 	case *milvuspb.QueryResults:
 		return checkFieldData(r.GetFieldsData(), -1)
-	case *milvuspb.DescribeCollectionResponse:
-		if r.GetSchema() == nil {
-			return errors.New("it has no schema")
+	case *milvuspb.ShowPartitionsResponse:
+		if ids, names := len(r.GetPartitionIDs()), len(r.GetPartitionNames()); ids != names {
+			return fmt.Errorf("%d partitions, %d names", ids, names)
 		}
+	case *milvuspb.DescribeCollectionResponse:
+		return checkDescribed(r.GetSchema())
 	}
 	return nil
+}
+
+func checkDescribed(schema *schemapb.CollectionSchema) error {
+	if schema == nil {
+		return errors.New("it has no schema")
+	}
+	for _, f := range schema.GetFields() {
+		if f.GetIsPrimaryKey() {
+			return nil
+		}
+	}
+	return errors.New("its schema has no primary key")
 }
 
 func checkResults(r *schemapb.SearchResultData) error {
@@ -288,8 +362,8 @@ func checkResults(r *schemapb.SearchResultData) error {
 	}
 	var rows int64
 	for _, k := range r.GetTopks() {
-		if k < 0 {
-			return fmt.Errorf("a count of %d rows", k)
+		if k < 0 || k > int64(len(r.GetScores())) {
+			return fmt.Errorf("a count of %d rows, and %d scores", k, len(r.GetScores()))
 		}
 		rows += k
 	}
@@ -299,6 +373,11 @@ func checkResults(r *schemapb.SearchResultData) error {
 	}
 	if rows == 0 {
 		return nil // its fields may be anything
+	}
+	if groups := r.GetGroupByFieldValue(); groups != nil {
+		if err := checkFieldData([]*schemapb.FieldData{groups}, int(rows)); err != nil {
+			return err
+		}
 	}
 	return checkFieldData(r.GetFieldsData(), int(rows))
 }

@@ -3,7 +3,9 @@ package vectorstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 
@@ -38,6 +40,9 @@ func (g Guard) QueryIterator(ctx context.Context, c Server, opt *client.QueryIte
 	}
 	asked := sdkopt.ReadIterator(opt)
 	t.collection = asked.Collection
+	if asked.BatchSize > math.MaxInt32 { // the SDK would read everything
+		return nil, &ArgumentError{Op: t.name, Reason: fmt.Sprintf("batches of %d rows", asked.BatchSize)}
+	}
 	return door.Open(ctx, g.through(), t.operation(), func(h *door.Handle) (*Iterator, error) {
 		it, err := c.QueryIterator(context.WithValue(h.Context(), pageKey{}, asked.Expr), opt)
 		if err != nil {
@@ -64,7 +69,7 @@ func (i *Iterator) Next(ctx context.Context) (set client.ResultSet, err error) {
 
 func (i *Iterator) next(ctx context.Context) (client.ResultSet, error) {
 	iteration := i.call.Context()
-	page, cancel := context.WithCancel(context.WithValue(ctx, pageKey{}, i.expr))
+	page, cancel := context.WithCancel(asKept(context.WithValue(ctx, pageKey{}, i.expr)))
 	defer cancel()
 	defer context.AfterFunc(iteration, cancel)()
 	if strong(iteration) {
@@ -80,8 +85,8 @@ func (i *Iterator) next(ctx context.Context) (client.ResultSet, error) {
 	case err == nil:
 		i.call.Renew()
 		return set, nil
-	case errors.Is(iteration.Err(), context.DeadlineExceeded):
-		err = context.DeadlineExceeded // the iteration's own, which reached the SDK as a cancellation
+	case iteration.Err() != nil:
+		err = endOf(iteration) // which reached the SDK as a cancellation of the page
 	case err != io.EOF && errors.Is(err, io.EOF): //nolint:errorlint // callers do compare with errors.Is
 		err = &ContractError{Op: nameIterator, Reason: "it broke off: " + err.Error()}
 	}

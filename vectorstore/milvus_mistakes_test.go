@@ -2,6 +2,7 @@ package vectorstore_test
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"testing"
 
@@ -28,12 +29,14 @@ func TestMilvusMistakesAreTheCallers(t *testing.T) {
 	m.upsert(coll, "", []string{"a"}, []string{"text"})
 	all := m.pageMistakes(coll)
 	all = append(all, m.searchMistakes(coll)...)
+	all = append(all, m.partitionMistakes()...)
 	all = append(all, m.indexMistakes()...)
 	all = append(all, m.schemaMistakes()...)
 	for _, x := range all {
 		before := m.g.Breaker.Snapshot().Failures
-		require.Error(t, x.call(), x.name)
-		assert.Equal(t, before, m.g.Breaker.Snapshot().Failures, x.name)
+		err := x.call()
+		require.Error(t, err, x.name)
+		assert.Equal(t, before, m.g.Breaker.Snapshot().Failures, "%s: %v", x.name, err)
 	}
 }
 
@@ -55,6 +58,50 @@ func (m *onMilvus) pageMistakes(coll string) []mistake {
 		query("the words of an outage", `id == "rpc error: timeout" and`, id),
 		query("count beside a field", `id != ""`, []string{"count(*)", "id"}),
 		query("no such field", `id != ""`, []string{"none"}),
+		query("a field with a space", `id != ""`, []string{"a b"}),
+		query("a constant filter", `1 == 1`, id),
+		query("offset without a limit", `id != ""`, id, client.WithOffset(1)),
+		query("limit and offset that overflow", `id != ""`, id, client.WithLimit(1), client.WithOffset(math.MaxInt64)),
+		query("an option that is nil", `id != ""`, id, nil),
+		{"query: partition", func() error {
+			_, err := m.g.Query(m.Context(), m.c, coll, []string{"a b"}, `id != ""`, id)
+			return err
+		}},
+		{"iterate: without the key", func() error {
+			_, err := m.g.QueryIterator(m.Context(), m.c, client.NewQueryIteratorOption(coll).WithOutputFields("text"))
+			return err
+		}},
+		{"iterate: all at once", func() error {
+			_, err := m.g.QueryIterator(m.Context(), m.c,
+				client.NewQueryIteratorOption(coll).WithOutputFields("id").WithBatchSize(math.MaxInt))
+			return err
+		}},
+	}
+}
+
+// partitionMistakes are those of a collection that keeps its own partitions.
+func (m *onMilvus) partitionMistakes() []mistake {
+	key := entity.NewField().WithName("k").WithDataType(entity.FieldTypeInt64).WithIsPartitionKey(true)
+	vector := entity.NewField().WithName("v").WithDataType(entity.FieldTypeFloatVector).WithDim(4)
+	coll := m.of(flat(m.T, entity.L2), false, vector, key)
+	row := []entity.Column{
+		entity.NewColumnInt64("id", []int64{1}), entity.NewColumnInt64("k", []int64{1}),
+		entity.NewColumnFloatVector("v", 4, [][]float32{{1, 0, 0, 0}}),
+	}
+	const one = "_default_0"
+	ctx := m.Context()
+	return []mistake{
+		{"own partitions: create", func() error { return m.g.CreatePartition(ctx, m.c, coll, "p") }},
+		{"own partitions: drop", func() error { return m.g.DropPartition(ctx, m.c, coll, one) }},
+		{"own partitions: load", func() error { return m.g.LoadPartitions(ctx, m.c, coll, []string{one}, false) }},
+		{"own partitions: load none", func() error { return m.g.LoadPartitions(ctx, m.c, coll, nil, false) }},
+		{"own partitions: insert", func() error { _, err := m.g.Insert(ctx, m.c, coll, one, row...); return err }},
+		{"own partitions: upsert", func() error { _, err := m.g.Upsert(ctx, m.c, coll, one, row...); return err }},
+		{"own partitions: delete", func() error { return m.g.Delete(ctx, m.c, coll, one, "id == 1") }},
+		{"own partitions: query", func() error {
+			_, err := m.g.Query(ctx, m.c, coll, []string{one}, "id > 0", []string{"id"})
+			return err
+		}},
 	}
 }
 
@@ -80,6 +127,11 @@ func (m *onMilvus) searchMistakes(coll string) []mistake {
 		search("negative offset", 1, entity.COSINE, client.WithOffset(-1)),
 		search("another metric", 1, entity.L2),
 		search("no metric", 1, "FOO"),
+		{"search: a radius in words", func() error {
+			_, err := m.g.Search(m.Context(), m.c, coll, nil, "", nil, vec, "vector", entity.COSINE, 1,
+				worded{"radius": "wide"})
+			return err
+		}},
 		{"search: a ring inside out", func() error {
 			_, err := m.g.Search(m.Context(), m.c, coll, nil, "", nil, vec, "vector", entity.COSINE, 1, ring)
 			return err
@@ -90,6 +142,13 @@ func (m *onMilvus) searchMistakes(coll string) []mistake {
 		}},
 	}
 }
+
+// worded are search parameters of the caller's own.
+type worded map[string]any
+
+func (w worded) Params() map[string]any { return w }
+func (worded) AddRadius(float64)        {}
+func (worded) AddRangeFilter(float64)   {}
 
 func (m *onMilvus) indexMistakes() []mistake {
 	name := m.name()
@@ -112,6 +171,7 @@ func (m *onMilvus) indexMistakes() []mistake {
 		index("parameter in words", "IVF_FLAT", "nlist", "many"),
 		index("dimensions that cannot be divided", "IVF_PQ", "nlist", "8", "m", "3", "nbits", "8"),
 		index("metric of another type", "FLAT", "metric_type", "HAMMING"),
+		index("kind of another type", "BIN_FLAT", "metric_type", "HAMMING"),
 		{"index: name", func() error {
 			return m.g.CreateIndex(m.Context(), m.c, name, "vector", flat(m.T, entity.L2), false,
 				client.WithIndexName("a b!"))
@@ -144,6 +204,10 @@ func (m *onMilvus) schemaMistakes() []mistake {
 		create("a list of nothing", field("a", entity.FieldTypeArray).WithMaxCapacity(3)),
 		create("a partition key of another type", field("a", entity.FieldTypeFloat).WithIsPartitionKey(true)),
 		create("too many fields", many...),
+		create("two partition keys",
+			field("k", entity.FieldTypeInt64).WithIsPartitionKey(true),
+			field("l", entity.FieldTypeInt64).WithIsPartitionKey(true)),
+		create("a generated field beside the key", field("k", entity.FieldTypeInt64).WithIsAutoID(true)),
 		{"create: no key", func() error {
 			schema := docs().WithName(m.name())
 			schema.Fields[0].WithIsPrimaryKey(false)

@@ -67,8 +67,9 @@ func (g Guard) Get(
 }
 
 // Query reads the rows that the expression matches. Build expressions of
-// values with [In] and [Quote]. A negative limit or offset, over which the SDK
-// passes, is an [*ArgumentError]; how far the server pages, its configuration
+// values with [In] and [Quote]. A negative limit or offset and an offset
+// without a limit, over which the SDK or the server passes, are an
+// [*ArgumentError]; how far the server pages, its configuration
 // says (16,384 rows by default). For rows that were written just now see
 // [Strong].
 func Query(
@@ -83,9 +84,9 @@ func (g Guard) Query(
 	ctx context.Context, c Reader, collName string, partitionNames []string, expr string, outputFields []string,
 	opts ...client.SearchQueryOptionFunc,
 ) (client.ResultSet, error) {
-	t := target{name: "Query", label: "query", collection: collName, client: c, invalid: checkPaging(opts)}
+	t := target{name: "Query", label: "query", collection: collName, client: c, invalid: checkPage(opts)}
 	opts = withStrong(ctx, opts)
-	return call(ctx, g, t, evenRows, func(ctx context.Context) (client.ResultSet, error) {
+	return call(ctx, g, t, wantedPage(opts), func(ctx context.Context) (client.ResultSet, error) {
 		return c.Query(ctx, collName, partitionNames, expr, outputFields, opts...)
 	})
 }
@@ -113,7 +114,7 @@ func (g Guard) Search(
 	}
 	t := target{
 		name: "Search", label: "search", collection: collName, client: c,
-		invalid: cmp.Or(checkVectors(vectors), checkTopK(topK), checkPaging(opts)),
+		invalid: cmp.Or(checkVectors(vectors), checkTopK(topK, opts)),
 	}
 	opts = withStrong(ctx, opts)
 	return call(ctx, g, t, wantedResults(len(vectors), topK), func(ctx context.Context) ([]client.SearchResult, error) {
@@ -139,7 +140,7 @@ func (g Guard) HybridSearch(
 	t := target{
 		name: "HybridSearch", label: "hybrid_search", collection: collName, client: c,
 		invalid: cmp.Or(
-			checkHybrid(reranker, subRequests), checkTopK(limit), checkPaging(opts), checkStrong(ctx, c)),
+			checkHybrid(reranker, subRequests), checkTopK(limit, opts), checkStrong(ctx, c)),
 	}
 	return call(ctx, g, t, wantedRows(limit), func(ctx context.Context) ([]client.SearchResult, error) {
 		return settleEmpty(c.HybridSearch(ctx, collName, partitions, limit, outputFields,

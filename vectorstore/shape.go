@@ -13,6 +13,8 @@ func checkFieldData(fields []*schemapb.FieldData, rows int) error {
 	for _, f := range fields {
 		n, err := fieldRows(f)
 		switch {
+		case err == nil && f.GetIsDynamic() && f.GetType() != schemapb.DataType_JSON:
+			return fmt.Errorf("the dynamic field %q is %v", f.GetFieldName(), f.GetType())
 		case err != nil:
 			return fmt.Errorf("field %q: %w", f.GetFieldName(), err)
 		case rows < 0:
@@ -54,6 +56,9 @@ func scalarRows(t schemapb.DataType, s *schemapb.ScalarField) (int, error) {
 		n, fits = len(data.JsonData.GetData()), t == schemapb.DataType_JSON
 	case *schemapb.ScalarField_ArrayData:
 		n, fits = len(data.ArrayData.GetData()), t == schemapb.DataType_Array
+		if err := checkElements(data.ArrayData); err != nil {
+			return 0, err
+		}
 	}
 	if !fits {
 		return 0, fmt.Errorf("values of %T under type %v", s.GetData(), t)
@@ -62,21 +67,47 @@ func scalarRows(t schemapb.DataType, s *schemapb.ScalarField) (int, error) {
 }
 
 func vectorRows(t schemapb.DataType, v *schemapb.VectorField) (int, error) {
-	size, unit := 0, 0 // values, and values of a row
+	size, unit, fits := 0, 0, false // values, and values of a row
 	switch data := v.GetData().(type) {
 	case *schemapb.VectorField_FloatVector:
-		size, unit = len(data.FloatVector.GetData()), int(v.GetDim())
+		size, unit, fits = len(data.FloatVector.GetData()), int(v.GetDim()), t == schemapb.DataType_FloatVector
 	case *schemapb.VectorField_BinaryVector:
-		size, unit = len(data.BinaryVector), int(v.GetDim())/8
+		size, unit, fits = len(data.BinaryVector), int(v.GetDim())/8, t == schemapb.DataType_BinaryVector
 	case *schemapb.VectorField_Float16Vector:
-		size, unit = len(data.Float16Vector), int(v.GetDim())*2
+		size, unit, fits = len(data.Float16Vector), int(v.GetDim())*2, t == schemapb.DataType_Float16Vector
 	case *schemapb.VectorField_Bfloat16Vector:
-		size, unit = len(data.Bfloat16Vector), int(v.GetDim())*2
+		size, unit, fits = len(data.Bfloat16Vector), int(v.GetDim())*2, t == schemapb.DataType_BFloat16Vector
 	case *schemapb.VectorField_SparseFloatVector:
-		return len(data.SparseFloatVector.GetContents()), nil
+		return sparseRows(t, data.SparseFloatVector.GetContents())
 	}
-	if unit <= 0 || size%unit != 0 {
+	if !fits || unit <= 0 || size%unit != 0 {
 		return 0, fmt.Errorf("%d values of %T for a %v of %d dimensions", size, v.GetData(), t, v.GetDim())
 	}
 	return size / unit, nil
+}
+
+// sparseRows counts sparse vectors, whose elements have eight bytes.
+func sparseRows(t schemapb.DataType, rows [][]byte) (int, error) {
+	if t != schemapb.DataType_SparseFloatVector {
+		return 0, fmt.Errorf("sparse vectors under type %v", t)
+	}
+	for i, row := range rows {
+		if len(row)%8 != 0 {
+			return 0, fmt.Errorf("row %d: a sparse vector of %d bytes", i, len(row))
+		}
+	}
+	return len(rows), nil
+}
+
+// checkElements finds arrays of elements that their type does not have.
+func checkElements(a *schemapb.ArrayArray) error {
+	for i, row := range a.GetData() {
+		if row.GetData() == nil { // without elements
+			continue
+		}
+		if _, err := scalarRows(a.GetElementType(), row); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -117,13 +118,13 @@ func TestWriteThatHasLeftIsNotSentAgain(t *testing.T) {
 	s, addr := serve(t)
 	c := connect(t, vectorstore.Config{Address: addr})
 	g, _ := guard(t)
-	keyless := docs()
-	keyless.Fields[0].WithIsPrimaryKey(false)
-	s.of(keyless)
+	odd := docs()
+	odd.Fields[0] = entity.NewField().WithName("id").WithDataType(entity.FieldTypeFloat).WithIsPrimaryKey(true)
+	s.of(odd)
 	s.reply("Insert", mutation("a"))
 	for sent := range 3 {
-		_, err := g.Insert(t.Context(), c, "docs", "", rowsOf("a")...)
-		require.ErrorContains(t, err, "PK Field not found")
+		_, err := g.Insert(t.Context(), c, "docs", "", entity.NewColumnFloat("id", []float32{1}), rowsOf("a")[1])
+		require.ErrorContains(t, err, "unsupported id type")
 		assert.Equal(t, sent+1, s.count("Insert"))
 	}
 }
@@ -238,4 +239,115 @@ func TestIterationFollowsAKeyThatWasRenamed(t *testing.T) {
 	schema.Fields[0].WithName("key")
 	s.of(schema)
 	assert.Equal(t, `key > "k1"`, second("key"))
+}
+
+// A failure in words that look like a mistake: nobody knows what was written.
+func TestWriteIsNotSentAgainOnAGuess(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	g, _ := guard(t)
+	s.reply("Insert", mutation("a"))
+	_, err := g.Insert(t.Context(), c, "docs", "", rowsOf("a")...)
+	require.NoError(t, err)
+	s.of(docs().WithField(entity.NewField().WithName("x").WithDataType(entity.FieldTypeInt64)))
+	refused := &commonpb.Status{Code: 65535, Reason: "the batch must be smaller"}
+	s.reply("Insert", &milvuspb.MutationResult{Status: refused})
+	_, err = g.Insert(t.Context(), c, "docs", "", rowsOf("a")...)
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	assert.Equal(t, 2, s.count("Insert"))
+}
+
+// An alias moved to a collection whose generated keys have another type: the
+// rows were stored, and each call said that they were not.
+func TestKeysOfAnotherTypeAreRead(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	g, b := guard(t)
+	generated := func(of entity.FieldType) *entity.Schema {
+		key := entity.NewField().WithName("id").WithDataType(of).WithIsPrimaryKey(true).WithIsAutoID(true)
+		return entity.NewSchema().WithName("docs").WithAutoID(true).
+			WithField(key.WithMaxLength(8)).WithField(docs().Fields[1])
+	}
+	numbers := &milvuspb.MutationResult{Status: ok(), IDs: &schemapb.IDs{
+		IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: []int64{7}}},
+	}}
+	insert := func() entity.Column {
+		ids, err := g.Insert(t.Context(), c, "docs", "", rowsOf("a")[1])
+		require.NoError(t, err)
+		return ids
+	}
+	for range 2 {
+		s.of(generated(entity.FieldTypeInt64))
+		s.reply("Insert", numbers)
+		for range 2 {
+			assert.Equal(t, entity.NewColumnInt64("id", []int64{7}), insert())
+		}
+		s.of(generated(entity.FieldTypeVarChar))
+		s.reply("Insert", mutation("x"))
+		for range 2 {
+			assert.Equal(t, entity.NewColumnVarChar("id", []string{"x"}), insert())
+		}
+	}
+	assert.Zero(t, b.Snapshot().Failures)
+	assert.Equal(t, 8, s.count("Insert"), "each row was sent once")
+}
+
+// The SDK asks for a schema once for all that wait, with the context of the
+// first.
+func TestCallersDoNotShareTheEndOfTheFirst(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	g, _ := guard(t)
+	s.rows(entity.NewColumnVarChar("id", []string{"a"}))
+	first := make(chan struct{}, 1)
+	described := s.answer["DescribeCollection"]
+	s.on("DescribeCollection", func(ctx context.Context, req any) (any, error) {
+		select {
+		case first <- struct{}{}:
+			<-ctx.Done()
+			return nil, ctx.Err()
+		default:
+			return described(ctx, req)
+		}
+	})
+	query := func(ctx context.Context) error {
+		_, err := g.Query(ctx, c, "docs", nil, `id != ""`, []string{"id"})
+		return err
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() { left <- query(ctx) }()
+	require.Eventually(t, func() bool { return s.count("DescribeCollection") == 1 }, 10*time.Second, time.Millisecond)
+	for range 5 {
+		require.NoError(t, query(t.Context()))
+	}
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+}
+
+// The schema was another one meanwhile, and is what it was: the call that was
+// refused by the other is right.
+func TestSchemaThatChangesBackIsNoticed(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	g, _ := guard(t)
+	calls := 0
+	s.on("Upsert", func(ctx context.Context, _ any) (any, error) {
+		calls++
+		if calls != 2 {
+			return mutation("a"), nil
+		}
+		for _, schema := range []*entity.Schema{wideDocs(), docs()} {
+			s.of(schema)
+			if _, err := c.DescribeCollection(ctx, "docs"); err != nil {
+				return nil, err
+			}
+		}
+		return &milvuspb.MutationResult{Status: &commonpb.Status{Code: 1100, Reason: "vector dimension"}}, nil
+	})
+	for range 2 {
+		_, err := g.Upsert(t.Context(), c, "docs", "", rowsOf("a")...)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 3, calls)
 }

@@ -30,7 +30,7 @@ func strong(ctx context.Context) bool { return ctx.Value(strongKey{}) != nil }
 
 // checkStrong refuses a strong read that the SDK's bare client cannot ask for.
 func checkStrong(ctx context.Context, c any) error {
-	if _, bare := c.(*client.GrpcClient); bare && strong(ctx) {
+	if bare(c) && strong(ctx) {
 		return errors.New("only a client made by NewClient can ask for a strong read here; " +
 			"Query and Search can with any client")
 	}
@@ -47,23 +47,49 @@ func withStrong(ctx context.Context, opts []client.SearchQueryOptionFunc) []clie
 	})
 }
 
+// keptKey finds, in a context, that a read has the consistency of its
+// collection.
+type keptKey struct{}
+
+// asKept is ctx for a read that names no consistency: the SDK would read with
+// the one that the collection had when it first asked.
+func asKept(ctx context.Context) context.Context { return context.WithValue(ctx, keptKey{}, true) }
+
+// asAsked is asKept unless an option names a consistency.
+func asAsked(ctx context.Context, opts []client.SearchQueryOptionFunc) context.Context {
+	asked := client.SearchQueryOption{ConsistencyLevel: unnamed}
+	for _, o := range opts {
+		o(&asked)
+	}
+	if asked.ConsistencyLevel == unnamed {
+		return asKept(ctx)
+	}
+	return ctx
+}
+
+const unnamed entity.ConsistencyLevel = -1
+
 // strengthen writes the wish into a request.
 func strengthen(ctx context.Context, req any) {
-	if !strong(ctx) {
-		return
-	}
+	kept := ctx.Value(keptKey{}) != nil
 	switch req := req.(type) {
 	case *milvuspb.QueryRequest:
-		req.GuaranteeTimestamp, req.ConsistencyLevel = client.StrongTimestamp, commonpb.ConsistencyLevel_Strong
-		req.UseDefaultConsistency = false
+		level(ctx, kept, &req.GuaranteeTimestamp, &req.ConsistencyLevel, &req.UseDefaultConsistency)
 	case *milvuspb.SearchRequest:
-		req.GuaranteeTimestamp, req.ConsistencyLevel = client.StrongTimestamp, commonpb.ConsistencyLevel_Strong
-		req.UseDefaultConsistency = false
+		level(ctx, kept, &req.GuaranteeTimestamp, &req.ConsistencyLevel, &req.UseDefaultConsistency)
 	case *milvuspb.HybridSearchRequest:
-		req.GuaranteeTimestamp, req.ConsistencyLevel = client.StrongTimestamp, commonpb.ConsistencyLevel_Strong
-		req.UseDefaultConsistency = false
+		level(ctx, kept, &req.GuaranteeTimestamp, &req.ConsistencyLevel, &req.UseDefaultConsistency)
 		for _, r := range req.GetRequests() {
 			strengthen(ctx, r)
 		}
+	}
+}
+
+func level(ctx context.Context, kept bool, guarantee *uint64, of *commonpb.ConsistencyLevel, byDefault *bool) {
+	switch {
+	case strong(ctx):
+		*guarantee, *of, *byDefault = client.StrongTimestamp, commonpb.ConsistencyLevel_Strong, false
+	case kept:
+		*byDefault = true
 	}
 }

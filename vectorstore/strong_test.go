@@ -100,10 +100,22 @@ func TestStrongReadsAreAskedForOnTheWire(t *testing.T) {
 	for kind, got := range levels(t, vectorstore.Strong(t.Context()), s, c) {
 		assert.Equal(t, strongLevel, got, kind)
 	}
-	weak := levels(t, t.Context(), s, c)
-	assert.Len(t, weak, 7)
-	assert.Equal(t, client.EventuallyTimestamp, weak["Query"].guarantee)
-	assert.Equal(t, client.EventuallyTimestamp, weak["Search"].guarantee)
+}
+
+// The SDK reads with the consistency that a collection had when it first asked;
+// an alias may have moved since.
+func TestReadsHaveTheConsistencyOfTheCollectionOfToday(t *testing.T) {
+	s, addr := serve(t)
+	c := connect(t, vectorstore.Config{Address: addr})
+	got := levels(t, t.Context(), s, c)
+	assert.Len(t, got, 7)
+	for kind, l := range got {
+		named := kind == "Query" || kind == "Search" // levels names one for them
+		assert.Equal(t, !named, l.byDefault, kind)
+		if named {
+			assert.Equal(t, client.EventuallyTimestamp, l.guarantee, kind)
+		}
+	}
 }
 
 // The SDK's bare client can ask for it with an option, where it has one.

@@ -53,6 +53,8 @@ func ReadIterator(opt *client.QueryIteratorOption) Iterator {
 type Search struct {
 	Vectors []entity.Vector
 	Param   entity.SearchParam
+	Options []client.SearchQueryOptionFunc
+	Limit   int
 }
 
 // ReadSearch returns what the request asks for.
@@ -61,6 +63,8 @@ func ReadSearch(r *client.ANNSearchRequest) Search {
 	return Search{
 		Vectors: read[[]entity.Vector](v.FieldByName("vectors")),
 		Param:   read[entity.SearchParam](v.FieldByName("searchParam")),
+		Options: read[[]client.SearchQueryOptionFunc](v.FieldByName("options")),
+		Limit:   int(v.FieldByName("limit").Int()),
 	}
 }
 

@@ -33,10 +33,10 @@ func TestReadSearch(t *testing.T) {
 	require.NoError(t, err)
 	vectors := []entity.Vector{entity.FloatVector{1}, entity.BinaryVector{2}}
 	got := sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", vectors, sp, 1))
-	assert.Equal(t, sdkopt.Search{Vectors: vectors, Param: sp}, got)
+	assert.Equal(t, sdkopt.Search{Vectors: vectors, Param: sp, Limit: 1}, got)
 	assert.Equal(
 		t,
-		sdkopt.Search{},
-		sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", nil, nil, 1)),
+		sdkopt.Search{Limit: 2},
+		sdkopt.ReadSearch(client.NewANNSearchRequest("vector", entity.L2, "", nil, nil, 2)),
 	)
 }
