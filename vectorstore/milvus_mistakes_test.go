@@ -258,3 +258,32 @@ func TestMilvusReadsOfACollectionMadeAgain(t *testing.T) {
 	}
 	require.NoError(t, m.g.DropAlias(t.Context(), m.c, alias))
 }
+
+// An alias moved from a collection that reads what is there to one that reads
+// everything: rows that were written just now were missing.
+func TestMilvusReadsHaveTheConsistencyOfToday(t *testing.T) {
+	m := newOnMilvus(t)
+	collection := func(level entity.ConsistencyLevel) string {
+		name := m.name()
+		require.NoError(t, m.g.CreateCollection(t.Context(), m.c, docs().WithName(name), 1,
+			client.WithConsistencyLevel(level)))
+		t.Cleanup(func() { assert.NoError(t, m.c.DropCollection(context.WithoutCancel(t.Context()), name)) })
+		require.NoError(t, m.g.CreateIndex(t.Context(), m.c, name, "vector", flat(t, entity.L2), false))
+		require.NoError(t, m.g.LoadCollection(t.Context(), m.c, name, false))
+		return name
+	}
+	loose, strict, alias := collection(entity.ClEventually), collection(entity.ClStrong), m.name()
+	require.NoError(t, m.g.CreateAlias(t.Context(), m.c, loose, alias))
+	_, err := m.g.Query(t.Context(), m.c, alias, nil, `id != ""`, []string{"id"})
+	require.NoError(t, err)
+	elsewhere := connect(t, vectorstore.Config{Address: upstreams.Milvus(t)})
+	require.NoError(t, elsewhere.AlterAlias(t.Context(), strict, alias))
+	for i := range 5 {
+		_, err = elsewhere.Insert(t.Context(), strict, "", rowsOf("k"+strconv.Itoa(i))...)
+		require.NoError(t, err)
+		set, err := m.g.Query(t.Context(), m.c, alias, nil, `id != ""`, []string{"id"})
+		require.NoError(t, err)
+		assert.Equal(t, i+1, set.Len())
+	}
+	require.NoError(t, m.g.DropAlias(t.Context(), m.c, alias))
+}
