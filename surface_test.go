@@ -15,7 +15,7 @@ import (
 // say in CHANGELOG.md what the name is for.
 var surface = map[string]int{
 	"grpcdoor":                    7,
-	"httpdoor":                    10,
+	"httpdoor":                    11,
 	"llm":                         19,
 	"llm/staticmodel":             3,
 	"metrics":                     12,

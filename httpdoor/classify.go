@@ -2,7 +2,10 @@ package httpdoor
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -81,6 +84,38 @@ func ofStatus(status int, h http.Header, now time.Time) resilience.Verdict {
 		v = resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: wait, Unavailable: away}
 	}
 	return v
+}
+
+// Reason is what Classify goes by in one word, for logs, labels and spans: the
+// status as a number, circuit_open, unsent, contract, cancelled, timeout or
+// connection; "" for an error that it knows nothing of.
+func Reason(r *http.Response, err error) string {
+	if err == nil && r != nil {
+		return strconv.Itoa(r.StatusCode)
+	}
+	if failed, ok := errors.AsType[*StatusError](err); ok {
+		return strconv.Itoa(failed.StatusCode)
+	}
+	var (
+		contract *ContractError
+		network  net.Error
+		broken   *net.OpError
+	)
+	switch {
+	case refused(err):
+		return "circuit_open"
+	case door.Unsent(err):
+		return "unsent"
+	case errors.As(err, &contract):
+		return "contract"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return "timeout"
+	case errors.As(err, &broken), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "connection"
+	}
+	return ""
 }
 
 // longestWait bounds what a header can ask for. The breaker's MaxThrottle is

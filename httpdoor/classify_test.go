@@ -3,8 +3,11 @@ package httpdoor_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -118,4 +121,23 @@ func TestErrorsInPlaceOfAResponse(t *testing.T) {
 	} {
 		assert.Equal(t, row.want, httpdoor.Classify(row.ctx, nil, row.err).Outcome, "%v", row.err)
 	}
+}
+
+func TestReasonsAreOneWord(t *testing.T) {
+	refused := &url.Error{Op: "Get", Err: resilience.ErrOpen}
+	for want, err := range map[string]error{
+		"503":          &httpdoor.StatusError{StatusCode: 503},
+		"circuit_open": refused,
+		"unsent":       &url.Error{Op: "Get", Err: errors.New(`net/http: invalid header field value for "A"`)},
+		"contract":     &httpdoor.ContractError{},
+		"cancelled":    &url.Error{Op: "Get", Err: context.Canceled},
+		"timeout":      os.ErrDeadlineExceeded,
+		"connection":   &net.OpError{Op: "dial", Err: errors.New("refused")},
+		"":             errors.New("something"),
+	} {
+		assert.Equal(t, want, httpdoor.Reason(nil, err), "%v", err)
+	}
+	assert.Equal(t, "timeout", httpdoor.Reason(nil, context.DeadlineExceeded))
+	assert.Equal(t, "connection", httpdoor.Reason(nil, io.ErrUnexpectedEOF))
+	assert.Equal(t, "404", httpdoor.Reason(&http.Response{StatusCode: 404}, nil))
 }

@@ -199,14 +199,8 @@ func (w *wait) errorType(err error) string {
 	if a, ok := w.answerOf(err); ok {
 		return strconv.Itoa(a.status)
 	}
-	var contract *ContractError
-	switch {
-	case errors.As(err, &contract):
+	if _, ok := errors.AsType[*ContractError](err); ok {
 		return "contract"
-	case errors.Is(err, context.Canceled):
-		return "cancelled"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
 	}
-	return ""
+	return httpdoor.Reason(nil, err)
 }
