@@ -20,34 +20,33 @@ import (
 const StatusSiteOverloaded = 529
 
 // outcomes are the statuses that are not read by their hundred. RFC 9110 has
-// all of them but 429 (RFC 6585).
+// all of them but 425 (RFC 8470) and 429 (RFC 6585).
 var outcomes = map[int]resilience.Outcome{
-	http.StatusNotModified:        resilience.Success,
-	http.StatusNotFound:           resilience.Success,
-	http.StatusConflict:           resilience.Success,
-	http.StatusGone:               resilience.Success,
-	http.StatusPreconditionFailed: resilience.Success,
-
 	http.StatusUnauthorized:      resilience.Denied,
 	http.StatusProxyAuthRequired: resilience.Denied,
 	http.StatusTooManyRequests:   resilience.Throttled,
 
 	// The server waited for the whole request, and did not get it.
 	http.StatusRequestTimeout: resilience.Failure,
-	// What the server cannot do at all, waiting does not cure.
-	http.StatusNotImplemented:          resilience.Ignored,
-	http.StatusHTTPVersionNotSupported: resilience.Ignored,
+	// The caller's, or the way's that the request took.
+	http.StatusForbidden:          resilience.Ignored,
+	http.StatusMisdirectedRequest: resilience.Ignored,
+	http.StatusTooEarly:           resilience.Ignored,
+	// The service answers that it has no such thing, whatever the hundred.
+	http.StatusNotImplemented:          resilience.Success,
+	http.StatusHTTPVersionNotSupported: resilience.Success,
 }
 
 // Classify says what a response, or the error in its place, means for the
 // breaker:
 //
-//   - 1xx, 2xx, 3xx, and the answers 404, 409, 410, 412: success
+//   - 1xx, 2xx, 3xx, 4xx other than those below, 501 and 505: success; the
+//     service answers, even if to say that the request is wrong
 //   - 401 and 407: denied
 //   - 429, and 503 and 529 that name a time to wait of more than none:
 //     throttled; the latter are unavailable too, which counts towards opening
-//   - 501 and 505, and any other 4xx, 403, 421 and 425 among them: ignored. The
-//     request is at fault, or the way it took
+//   - 403, 421 and 425: ignored; the caller is at fault, or the way that the
+//     request took
 //   - 408, any other 5xx, and other numbers: failure
 //   - what was never sent, such as a header with a line break, and the refusal
 //     of another breaker: ignored
@@ -71,10 +70,8 @@ func ofStatus(status int, h http.Header, now time.Time) resilience.Verdict {
 	switch out, ok := outcomes[status]; {
 	case ok:
 		v.Outcome = out
-	case status >= 100 && status < 400:
+	case status >= 100 && status < 500:
 		v.Outcome = resilience.Success
-	case status >= 400 && status < 500:
-		v.Outcome = resilience.Ignored
 	}
 	away := status == http.StatusServiceUnavailable || status == StatusSiteOverloaded
 	if !away && v.Outcome != resilience.Throttled {

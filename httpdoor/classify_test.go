@@ -22,8 +22,8 @@ func TestEveryStatusHasItsOutcome(t *testing.T) {
 	const success, failure, ignored, throttled, denied = resilience.Success, resilience.Failure, resilience.Ignored,
 		resilience.Throttled, resilience.Denied
 	exceptions := map[int]resilience.Outcome{
-		404: success, 409: success, 410: success, 412: success,
-		401: denied, 407: denied, 408: failure, 429: throttled, 501: ignored, 505: ignored,
+		401: denied, 407: denied, 403: ignored, 408: failure, 421: ignored, 425: ignored, 429: throttled,
+		501: success, 505: success,
 	}
 	for status := range 700 {
 		want, ok := exceptions[status]
@@ -31,10 +31,8 @@ func TestEveryStatusHasItsOutcome(t *testing.T) {
 		case ok:
 		case status < 100, status >= 500:
 			want = failure
-		case status < 400:
-			want = success
 		default:
-			want = ignored
+			want = success
 		}
 		got := httpdoor.Classify(t.Context(), &http.Response{StatusCode: status}, nil)
 		assert.Equal(t, resilience.Verdict{Outcome: want}, got, status)

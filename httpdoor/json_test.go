@@ -95,7 +95,7 @@ func TestJSONThatWasNotAskedForIsAFailure(t *testing.T) {
 
 func TestJSONOfAnotherStatus(t *testing.T) {
 	for code, totals := range map[int]string{
-		404: "successes 1", 400: "ignored 1", 401: "denied 1", 429: "throttled 1", 500: "failures 1",
+		404: "successes 1", 403: "ignored 1", 401: "denied 1", 429: "throttled 1", 500: "failures 1",
 		304: "successes 1",
 	} {
 		s := speak(t, code, "application/json", "{\"why\":\n \"gone\"}"+strings.Repeat("x", 2000))

@@ -29,8 +29,8 @@ import (
 
 func TestResponsesAreReturnedAsTheyAreAndCounted(t *testing.T) {
 	for code, totals := range map[int]string{
-		200: "successes 1", 304: "successes 1", 404: "successes 1", 400: "ignored 1", 403: "ignored 1",
-		401: "denied 1", 429: "throttled 1", 500: "failures 1", 503: "failures 1", 501: "ignored 1",
+		200: "successes 1", 304: "successes 1", 404: "successes 1", 400: "successes 1", 403: "ignored 1",
+		401: "denied 1", 429: "throttled 1", 500: "failures 1", 503: "failures 1", 501: "successes 1",
 	} {
 		s := newService(t, status(code))
 		got, body, err := s.get()
