@@ -74,7 +74,7 @@ var arrows = []rule{
 	},
 	{
 		"objectstore",
-		[]string{"resilience", "metrics", "internal/door", "internal/trace", "internal/secret"},
+		[]string{"resilience", "metrics", "httpdoor", "internal/door", "internal/trace", "internal/secret"},
 		"a door guards one upstream and never calls another door",
 	},
 	{

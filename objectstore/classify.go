@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/penstock-go/penstock/httpdoor"
 	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/resilience"
 )
@@ -62,31 +62,13 @@ var byCode = map[string]resilience.Outcome{
 	"RequestTimeout": resilience.Failure,
 }
 
-// overloaded is not in net/http and sent by some gateways.
-const overloaded = 529
-
-// byStatus reads the statuses whose code is unknown or, after a HEAD, absent.
-// Other 4xx are the caller's; 5xx are failures.
-var byStatus = map[int]resilience.Outcome{
-	http.StatusNotModified:        resilience.Success,
-	http.StatusNotFound:           resilience.Success,
-	http.StatusConflict:           resilience.Success,
-	http.StatusPreconditionFailed: resilience.Success,
-	http.StatusUnauthorized:       resilience.Denied,
-	http.StatusForbidden:          resilience.Denied,
-	http.StatusRequestTimeout:     resilience.Failure,
-	http.StatusTooManyRequests:    resilience.Throttled,
-	// What the store does not have. It has answered, and is well.
-	http.StatusNotImplemented:          resilience.Ignored,
-	http.StatusHTTPVersionNotSupported: resilience.Ignored,
-}
-
 // Classify says what the error of an S3 call means to a breaker.
 //
-//	Success    404, 304, 409, 412: an answer that proves S3 works
-//	Denied     bad or missing credentials, no permission
+//	Success    404, 304, 409, 410, 412: an answer that proves S3 works
+//	Denied     bad or missing credentials, also those for a proxy; no permission
 //	Throttled  SlowDown, 429, and 503 and 529 with a positive Retry-After, which
-//	           are Unavailable too. The time to wait is carried on.
+//	           are Unavailable too. The time to wait is carried on, as
+//	           httpdoor.RetryAfter reads it.
 //	Failure    other 5xx, connection failures, timeouts, *ContractError, a redirect
 //	           to another place
 //	Ignored    other 4xx, 501, 505, a quota, an archived object, what never left,
@@ -140,32 +122,33 @@ func answer(err error) (int, string) {
 }
 
 func answered(err error, s int, code string) resilience.Verdict {
+	v := ofStatus(err, s)
 	out, known := byCode[code]
-	if !known {
-		out, known = byStatus[s]
-	}
-	if full(s, code) {
-		out = resilience.Ignored
-	}
-	after := retryAfter(err)
-	down := after > 0 && (s == http.StatusServiceUnavailable || s == overloaded) && out != resilience.Throttled
 	switch {
-	case s == http.StatusForbidden && operation(err) == "HeadObject":
-		out = resilience.Ignored
-	case down:
-		out = resilience.Throttled
-	case known:
-	case s >= 300 && s < 400 && elsewhere(err):
-		out = resilience.Failure
-	case s >= 300 && s < 500:
-		out = resilience.Ignored
-	default:
-		out = resilience.Failure
+	case s == http.StatusForbidden && operation(err) == "HeadObject", full(s, code):
+		return resilience.Verdict{Outcome: resilience.Ignored}
+	case !known, v.Unavailable && out != resilience.Throttled:
+		return v
 	}
-	if out != resilience.Throttled {
-		after = 0
+	v = resilience.Verdict{Outcome: out}
+	if out == resilience.Throttled {
+		v.RetryAfter, _ = httpdoor.RetryAfter(headers(err), time.Now())
 	}
-	return resilience.Verdict{Outcome: out, RetryAfter: after, Unavailable: down}
+	return v
+}
+
+// ofStatus reads a status whose code is unknown or, after a HEAD, absent: by
+// httpdoor's table, but for what is special to S3.
+func ofStatus(err error, s int) resilience.Verdict {
+	switch {
+	case s == http.StatusForbidden:
+		return resilience.Verdict{Outcome: resilience.Denied}
+	case s < http.StatusMultipleChoices, s < http.StatusBadRequest && elsewhere(err):
+		return resilience.Verdict{Outcome: resilience.Failure}
+	case s < http.StatusBadRequest && s != http.StatusNotModified:
+		return resilience.Verdict{Outcome: resilience.Ignored}
+	}
+	return httpdoor.Classify(context.Background(), &http.Response{StatusCode: s, Header: headers(err)}, nil)
 }
 
 // full reports whether a bucket or its owner has reached a quota, which no
@@ -209,38 +192,14 @@ func sent(err error) bool {
 // is a proxy's way. S3 names none to a caller with the wrong region; the SDK's
 // own HTTP client then names one that does not exist.
 func elsewhere(err error) bool {
-	to := header(err, "Location")
+	to := headers(err).Get("Location")
 	return to != "" && to != "https://amazonaws.com/badhttpredirectlocation"
 }
 
-// header is a header of the answer in err, or "".
-func header(err error, name string) string {
-	var e *awshttp.ResponseError
-	if !errors.As(err, &e) || e.Response == nil || e.Response.Response == nil {
-		return ""
+// headers are those of the answer in err, or nil.
+func headers(err error) http.Header {
+	if e := (*awshttp.ResponseError)(nil); errors.As(err, &e) && e.Response != nil && e.Response.Response != nil {
+		return e.Response.Header
 	}
-	return e.Response.Header.Get(name)
-}
-
-const maxRetryAfter = 24 * time.Hour
-
-// retryAfter reads the header, in seconds or as an HTTP date, as a duration
-// from now, at most a day; 0 without it.
-func retryAfter(err error) time.Duration {
-	text := header(err, "Retry-After")
-	if at, wrong := http.ParseTime(text); wrong == nil {
-		now := time.Now()
-		if date, wrong := http.ParseTime(header(err, "Date")); wrong == nil {
-			now = date // the server's own clock
-		}
-		return min(max(at.Sub(now), 0), maxRetryAfter)
-	}
-	seconds, err := strconv.ParseFloat(text, 64)
-	switch {
-	case err != nil || !(seconds > 0): // written so that NaN goes too
-		return 0
-	case seconds >= maxRetryAfter.Seconds():
-		return maxRetryAfter
-	}
-	return time.Duration(seconds * float64(time.Second))
+	return nil
 }

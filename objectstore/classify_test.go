@@ -27,6 +27,8 @@ func TestClassify(t *testing.T) {
 		ignored   = resilience.Ignored
 		throttled = resilience.Throttled
 		denied    = resilience.Denied
+
+		year = 365 * 24 * time.Hour
 	)
 	s := serve(t, says(200, ""))
 	client := plainClient(s.URL)
@@ -43,6 +45,7 @@ func TestClassify(t *testing.T) {
 		{404, "", nil, success, success, 0},
 		{304, "", nil, success, success, 0},
 		{409, "OperationAborted", nil, success, success, 0},
+		{410, "", nil, success, success, 0},
 		{412, "PreconditionFailed", nil, success, success, 0},
 		{400, "InvalidArgument", nil, ignored, ignored, 0},
 		{400, "EntityTooLarge", nil, ignored, ignored, 0},
@@ -51,6 +54,7 @@ func TestClassify(t *testing.T) {
 		{416, "InvalidRange", nil, ignored, ignored, 0},
 		{301, "PermanentRedirect", nil, ignored, ignored, 0},
 		{401, "Unauthorized", nil, denied, denied, 0},
+		{407, "", nil, denied, denied, 0},
 		{403, "AccessDenied", nil, denied, ignored, 0},
 		{403, "InvalidAccessKeyId", nil, denied, ignored, 0},
 		{403, "SignatureDoesNotMatch", nil, denied, ignored, 0},
@@ -78,19 +82,20 @@ func TestClassify(t *testing.T) {
 		{503, "ServiceUnavailable", []string{"Retry-After: 0"}, failure, failure, 0},
 		{503, "", []string{"Retry-After: -3"}, failure, failure, 0},
 		{503, "", []string{"Retry-After: Mon, 01 Jan 2001 00:00:00 GMT"}, failure, failure, 0},
-		{503, "", []string{"Retry-After: Fri, 01 Jan 2100 00:00:00 GMT"}, throttled, throttled, 24 * time.Hour},
+		{503, "", []string{"Retry-After: Fri, 01 Jan 2100 00:00:00 GMT"}, throttled, throttled, year},
 		{529, "", nil, failure, failure, 0},
 		{529, "", []string{"Retry-After: 0"}, failure, failure, 0},
 		{529, "", []string{"Retry-After: 7"}, throttled, throttled, 7 * time.Second},
 		{500, "", []string{"Retry-After: 7"}, failure, failure, 0},
 		{429, "", nil, throttled, throttled, 0},
 		{429, "TooManyRequests", []string{"Retry-After: 0.5"}, throttled, throttled, 500 * time.Millisecond},
+		{429, "", []string{"Retry-After-Ms: 1500"}, throttled, throttled, 1500 * time.Millisecond},
 		{429, "", []string{"Retry-After: -3"}, throttled, throttled, 0},
 		{429, "", []string{"Retry-After: soon"}, throttled, throttled, 0},
 		{429, "", []string{"Retry-After: NaN"}, throttled, throttled, 0},
-		{429, "", []string{"Retry-After: 99999999999999999999"}, throttled, throttled, 24 * time.Hour},
+		{429, "", []string{"Retry-After: 99999999999999999999"}, throttled, throttled, year},
 		{429, "", []string{"Retry-After: Mon, 01 Jan 2001 00:00:00 GMT"}, throttled, throttled, 0},
-		{429, "", []string{"Retry-After: Fri, 01 Jan 2100 00:00:00 GMT"}, throttled, throttled, 24 * time.Hour},
+		{429, "", []string{"Retry-After: Fri, 01 Jan 2100 00:00:00 GMT"}, throttled, throttled, year},
 	} {
 		s.set(says(row.status, row.code, row.headers...))
 		_, err := client.PutObject(t.Context(), put("key", "text"), noRetry)
