@@ -94,7 +94,7 @@ func piped(t *testing.T, text string) *os.File {
 func connected(t *testing.T, text string) *os.File {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
+	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		conn, err := l.Accept()
 		if err != nil {
