@@ -10,6 +10,7 @@ import (
 
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 
+	"github.com/penstock-go/penstock/internal/door"
 	"github.com/penstock-go/penstock/internal/secret"
 )
 
@@ -22,9 +23,11 @@ const maxAnswer = 8 << 20
 type answers struct{ *http.Transport }
 
 // RoundTrip is the transport's, with a bound on every answer but an object.
+// What moves renews the lease of a probe.
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	secrets := secretsOf(r.Header)
-	resp, err := a.Transport.RoundTrip(r)
+	h := door.HandleOf(r.Context())
+	resp, err := a.Transport.RoundTrip(sending(r, h))
 	if err != nil {
 		return nil, maskedErr(err, secrets)
 	}
@@ -33,10 +36,38 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !object || failed {
 		resp.Body = &boundedBody{resp.Body, op, maxAnswer}
 	}
+	if h != nil {
+		resp.Body = moving{resp.Body, h}
+	}
 	if len(secrets) > 0 && (failed || patient[op]) {
 		masked(resp, secrets)
 	}
 	return resp, nil
+}
+
+// sending is r with a body that renews the lease of its call.
+func sending(r *http.Request, h *door.Handle) *http.Request {
+	if h == nil || r.Body == nil || r.Body == http.NoBody {
+		return r
+	}
+	sent := *r // a RoundTripper must not change its request
+	sent.Body = moving{r.Body, h}
+	return &sent
+}
+
+// moving renews the lease of a call with each read. It has no WriteTo, which
+// flow says more of.
+type moving struct {
+	io.ReadCloser
+	h *door.Handle
+}
+
+func (m moving) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	if n > 0 {
+		m.h.Renew()
+	}
+	return n, err
 }
 
 // secretHeaders are those of a request that nobody but the store may see.

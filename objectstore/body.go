@@ -248,9 +248,8 @@ func (g Guard) GetObject(
 	t := about("GetObject", in.Bucket, in.Key)
 	return open(ctx, g, t, func(h *door.Handle) (*s3.GetObjectOutput, error) {
 		out, err := openObject(h.Context(), client, in, once(optFns))
-		if err == nil && out.Body != nil {
-			out.Body = newReceivedBody(h, t, out)
-			h.Keep()
+		if err == nil {
+			out.Body = t.received(h, out.Body, out.ContentLength)
 		}
 		return out, err
 	})
@@ -286,12 +285,18 @@ type receivedBody struct {
 	left atomic.Int64 // announced and not read yet; negative where nothing was announced
 }
 
-func newReceivedBody(h *door.Handle, t target, out *s3.GetObjectOutput) *receivedBody {
-	b := &receivedBody{h: h, t: t, body: out.Body}
-	b.left.Store(-1)
-	if out.ContentLength != nil {
-		b.left.Store(*out.ContentLength)
+// received leaves the outcome of the call to the body of its answer, of which
+// length bytes are announced.
+func (t target) received(h *door.Handle, body io.ReadCloser, length *int64) io.ReadCloser {
+	if body == nil {
+		return nil
 	}
+	b := &receivedBody{h: h, t: t, body: body}
+	b.left.Store(-1)
+	if length != nil {
+		b.left.Store(*length)
+	}
+	h.Keep()
 	return b
 }
 

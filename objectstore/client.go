@@ -22,6 +22,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/penstock-go/penstock/internal/cafile"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // Config is what [NewClient] needs to know. The zero value is AWS itself, with
@@ -56,13 +57,19 @@ type Config struct {
 	// or a body. It starts again with every byte, so it does not limit the size
 	// of an object. Default 60 s.
 	IdleTimeout time.Duration
-	// CallTimeout bounds whole calls, those excepted that carry a body
-	// (PutObject, UploadPart, GetObject) and those that put an object together,
+	// CallTimeout bounds whole calls, those excepted that carry a body (such as
+	// PutObject, UploadPart, GetObject) and those that put an object together,
 	// while the store sends white space (CopyObject, UploadPartCopy,
 	// CompleteMultipartUpload: one hour). Default 2 min.
 	CallTimeout time.Duration
 	// MaxConns bounds the connections to one host. Default 64.
 	MaxConns int
+
+	// Breaker is that of requests which no door has counted: operations without
+	// a door, paginators, waiters, a transfer manager, and operations that are
+	// called directly. Default resilience.S3. A call through a door counts on
+	// the door's breaker alone.
+	Breaker *resilience.Breaker
 }
 
 func (c Config) normal() (Config, error) {
@@ -123,6 +130,12 @@ func orDefault[T comparable](v, fallback T) T {
 // Config, the environment and the shared files. What the SDK logs goes to
 // log/slog at debug level.
 //
+// Nothing goes around the breaker: each request that no door has counted, such
+// as one for the next page of a paginator, is a call of Config.Breaker, and
+// refused while it is open. Where optFns set another Retryer, each of its
+// attempts is one. The *resilience.OpenError is found by errors.As in the SDK's
+// error. Signing a URL is no call.
+//
 // No request is made here; an error means that the configuration is wrong.
 func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s3.Client, error) {
 	cfg, err := cfg.normal()
@@ -149,7 +162,8 @@ func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s
 	if loaded.Credentials != nil {
 		loaded.Credentials = explained{loaded.Credentials}
 	}
-	client := s3.NewFromConfig(loaded, append([]func(*s3.Options){cfg.apply}, optFns...)...)
+	optFns = append(append([]func(*s3.Options){cfg.apply}, optFns...), below{Guard{Breaker: cfg.Breaker}}.option)
+	client := s3.NewFromConfig(loaded, optFns...)
 	if client.Options().Region == "" {
 		return nil, &InputError{"NewClient", "no region; set Config.Region or AWS_REGION"}
 	}
@@ -263,7 +277,10 @@ func (c *quietConn) Write(p []byte) (int, error) {
 }
 
 // bodied are the operations that take as long as their body does.
-var bodied = map[string]bool{"GetObject": true, "PutObject": true, "UploadPart": true, "SelectObjectContent": true}
+var bodied = map[string]bool{
+	"GetObject": true, "GetObjectAnnotation": true, "GetObjectTorrent": true, "SelectObjectContent": true,
+	"PutObject": true, "PutObjectAnnotation": true, "UploadPart": true, "WriteGetObjectResponse": true,
+}
 
 // patient are the operations that a store answers with white space while it
 // works, for hours if the objects are large. The connection's silence bounds

@@ -1,6 +1,7 @@
 package objectstore_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/pem"
 	"errors"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 // noAmbient keeps the machine's AWS settings out of a test.
@@ -41,6 +43,7 @@ func newClient(t *testing.T, cfg objectstore.Config, optFns ...func(*s3.Options)
 	if cfg.AccessKeyID == "" {
 		cfg.AccessKeyID, cfg.SecretAccessKey = "key", "secret"
 	}
+	cfg.Breaker = cmp.Or(cfg.Breaker, testutil.NewBreaker(t, "below", resilience.Config{}))
 	client, err := objectstore.NewClient(t.Context(), cfg, optFns...)
 	require.NoError(t, err)
 	return client

@@ -17,12 +17,14 @@ import (
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/objectstore/objectstoretest"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 func clientFor(t testing.TB, at upstreams.S3, change ...func(*objectstore.Config)) *s3.Client {
 	t.Helper()
 	cfg := objectstore.Config{
 		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
+		Breaker: testutil.NewBreaker(t, "below", resilience.Config{}),
 	}
 	for _, c := range change {
 		c(&cfg)

@@ -240,7 +240,7 @@ func (u *upload) options(o *transfermanager.Options) {
 
 // settings come after the caller's.
 func (u *upload) settings(o *transfermanager.Options) {
-	u.abortTimeout = o.FailTimeout
+	u.abortTimeout = cmp.Or(max(o.FailTimeout, 0), abortTimeout)
 	if l := &o.ObjectProgressListeners; len(l.ObjectTransferComplete)+len(l.ObjectTransferFailed) > 0 {
 		l.ObjectTransferComplete = []transfermanager.ObjectTransferCompleteListener{&lastWord{u, l.Copy()}}
 	}
@@ -359,8 +359,6 @@ func (u *upload) CompleteMultipartUpload(
 		return out, nil
 	}
 	u.end(in.UploadId, nil)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.abortTimeout)
-	defer cancel()
 	_, _ = u.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
 		Bucket: in.Bucket, Key: in.Key, UploadId: in.UploadId,
 		ExpectedBucketOwner: in.ExpectedBucketOwner, RequestPayer: in.RequestPayer,
@@ -396,10 +394,13 @@ func (u *upload) complete(
 }
 
 // AbortMultipartUpload says that it went well, since the manager would replace
-// the upload's error by the text of both.
+// the upload's error by the text of both. It is a part of the call, which the
+// manager's context for it does not know.
 func (u *upload) AbortMultipartUpload(
-	ctx context.Context, in *s3.AbortMultipartUploadInput, optFns ...func(*s3.Options),
+	_ context.Context, in *s3.AbortMultipartUploadInput, optFns ...func(*s3.Options),
 ) (*s3.AbortMultipartUploadOutput, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.h.Context()), u.abortTimeout)
+	defer cancel()
 	out, err := u.api.AbortMultipartUpload(ctx, in, once(optFns)...)
 	if err == nil || StatusCode(err) == http.StatusNotFound { // nothing is left of it
 		return out, nil

@@ -176,11 +176,13 @@ func Keys(t testing.TB, store objectstore.Reader, bucket, prefix string) (keys [
 	return keys
 }
 
-// Client is a client of a real object store.
+// Client is a client of a real object store, with a breaker of the test's own
+// for what goes through no door.
 func Client(t testing.TB, at upstreams.S3) *s3.Client {
 	t.Helper()
 	client, err := objectstore.NewClient(t.Context(), objectstore.Config{
 		Endpoint: at.Endpoint, Region: at.Region, AccessKeyID: at.AccessKey, SecretAccessKey: at.SecretKey,
+		Breaker: Guard(t).Breaker,
 	})
 	if err != nil {
 		t.Fatal(err)
