@@ -137,18 +137,27 @@ func answered(err error, s int, code string) resilience.Verdict {
 	return v
 }
 
+// proof are the statuses by which a store shows that it has looked.
+var proof = map[int]bool{
+	http.StatusNotModified: true, http.StatusNotFound: true, http.StatusConflict: true, http.StatusGone: true,
+	http.StatusPreconditionFailed: true,
+}
+
 // ofStatus reads a status whose code is unknown or, after a HEAD, absent: by
-// httpdoor's table, but for what is special to S3.
+// httpdoor's table, but for what is special to S3. An answer that the request
+// is wrong may be that of something before the store.
 func ofStatus(err error, s int) resilience.Verdict {
 	switch {
 	case s == http.StatusForbidden:
 		return resilience.Verdict{Outcome: resilience.Denied}
 	case s < http.StatusMultipleChoices, s < http.StatusBadRequest && elsewhere(err):
 		return resilience.Verdict{Outcome: resilience.Failure}
-	case s < http.StatusBadRequest && s != http.StatusNotModified:
-		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
-	return httpdoor.Classify(context.Background(), &http.Response{StatusCode: s, Header: headers(err)}, nil)
+	v := httpdoor.Classify(context.Background(), &http.Response{StatusCode: s, Header: headers(err)}, nil)
+	if v.Outcome == resilience.Success && !proof[s] {
+		v.Outcome = resilience.Ignored
+	}
+	return v
 }
 
 // full reports whether a bucket or its owner has reached a quota, which no
