@@ -4,12 +4,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -132,4 +135,50 @@ func TestMillionBytesOnSeaweedFS(t *testing.T) {
 	again, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.True(t, string(again) == document)
+}
+
+// What has no door goes through the breaker below the client.
+func TestSeaweedFSBelowAClient(t *testing.T) {
+	at := upstreams.SeaweedFS(t)
+	b := testutil.NewBreaker(t, "below", resilience.Config{})
+	client := clientFor(t, at, func(c *objectstore.Config) { c.Breaker = b })
+	defer idle(client)
+	bucket := aws.String(at.Bucket)
+	manager := transfermanager.New(client, inParts)
+	for i := range 8 {
+		_, err := manager.UploadObject(t.Context(), &transfermanager.UploadObjectInput{
+			Bucket: bucket, Key: aws.String("below/" + strconv.Itoa(i)), Body: strings.NewReader("text"),
+		})
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 8, b.Snapshot().Successes)
+	in := &s3.ListObjectsV2Input{Bucket: bucket, Prefix: aws.String("below/"), MaxKeys: aws.Int32(1)}
+	keys := 0
+	for pages := s3.NewListObjectsV2Paginator(client, in); pages.HasMorePages(); {
+		out, err := pages.NextPage(t.Context())
+		require.NoError(t, err)
+		keys += len(out.Contents)
+	}
+	assert.Equal(t, 8, keys)
+	assert.EqualValues(t, 16, b.Snapshot().Successes)
+
+	one := aws.String("below/0")
+	head := &s3.HeadObjectInput{Bucket: bucket, Key: one}
+	require.NoError(t, s3.NewObjectExistsWaiter(client).Wait(t.Context(), head, time.Minute))
+	_, err := client.PutObjectTagging(t.Context(), &s3.PutObjectTaggingInput{
+		Bucket: bucket, Key: one,
+		Tagging: &types.Tagging{TagSet: []types.Tag{{Key: aws.String("a"), Value: aws.String("b")}}},
+	})
+	require.NoError(t, err)
+	tags, err := client.GetObjectTagging(t.Context(), &s3.GetObjectTaggingInput{Bucket: bucket, Key: one})
+	require.NoError(t, err)
+	assert.Len(t, tags.TagSet, 1)
+	out, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: bucket, Key: one})
+	require.NoError(t, err)
+	assert.EqualValues(t, 19, b.Snapshot().Successes, "headers decide nothing")
+	_, err = io.ReadAll(out.Body)
+	require.NoError(t, err)
+	require.NoError(t, out.Body.Close())
+	assert.EqualValues(t, 20, b.Snapshot().Successes)
+	assert.EqualValues(t, 20, b.Snapshot().Calls)
 }
