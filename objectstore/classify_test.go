@@ -232,8 +232,8 @@ func TestCallerWhoLeavesIsNotCounted(t *testing.T) {
 	}
 	assert.Equal(t, uint64(2), b.Snapshot().Ignored)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
+	ctx := &expiring{t.Context(), make(chan struct{})}
+	go func() { <-arrived; close(ctx.done) }()
 	_, err := g.HeadBucket(ctx, plainClient(s.URL), &s3.HeadBucketInput{Bucket: aws.String("bucket")})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Equal(t, uint64(1), b.Snapshot().Failures, "a deadline is a failure, though the SDK calls it canceled")

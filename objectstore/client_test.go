@@ -196,15 +196,15 @@ func TestTimeouts(t *testing.T) {
 // upload is being sent, and would end it here.
 func TestSlowUploadOutlivesTheIdleTimeout(t *testing.T) {
 	s := serve(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	client := newClient(t, objectstore.Config{Endpoint: s.URL, IdleTimeout: 200 * time.Millisecond})
+	client := newClient(t, objectstore.Config{Endpoint: s.URL, IdleTimeout: 500 * time.Millisecond})
 	g, _ := breaker(t, resilience.Config{})
 	in := put("key", "")
-	in.Body, in.ContentLength = &slowBody{Reader: strings.NewReader(strings.Repeat("x", 64<<10))}, aws.Int64(64<<10)
+	in.Body, in.ContentLength = &slowBody{Reader: strings.NewReader(strings.Repeat("x", 96<<10))}, aws.Int64(96<<10)
 	_, err := g.PutObject(t.Context(), client, in, v4Unsigned)
 	require.NoError(t, err)
 }
 
-// slowBody gives 8 KiB each 50 ms.
+// slowBody gives 8 KiB each 50 ms: a busy machine is late by some of these.
 type slowBody struct {
 	*strings.Reader
 	ticker *time.Ticker

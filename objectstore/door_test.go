@@ -497,7 +497,7 @@ func TestContextThatEndsDuringAGoodReadGivesTheSlotBack(t *testing.T) {
 	require.NoError(t, err)
 	_, err = out.Body.Read(nil)
 	require.NoError(t, err)
-	assert.Eventually(t, b.Ready, time.Second, time.Millisecond)
+	assert.Eventually(t, b.Ready, 10*time.Second, time.Millisecond)
 	assert.EqualValues(t, 1, b.Snapshot().Ignored)
 }
 

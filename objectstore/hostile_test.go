@@ -194,8 +194,11 @@ func TestDeadlineWithACauseIsADeadline(t *testing.T) {
 	assert.Equal(t, b.Snapshot().Calls, b.Snapshot().Failures)
 
 	g, _ = breaker(t, resilience.Config{FailMax: 1})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, cause)
-	defer cancel()
+	inner, cancel := context.WithCancelCause(t.Context())
+	ctx := &expiring{inner, make(chan struct{})}
+	once := hostile.Serve(t, hostile.Stalled("", func() { cancel(cause); close(ctx.done) }))
+	client = newClient(t, objectstore.Config{Endpoint: once})
+	defer idle(client)
 	err := headBucket(ctx, client, "bucket")(g)
 	var open *resilience.OpenError
 	require.ErrorAs(t, headBucket(t.Context(), client, "bucket")(g), &open)

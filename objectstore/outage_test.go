@@ -86,7 +86,7 @@ func TestOutageSeaweedFSHangs(t *testing.T) {
 func TestOutageAcceptsAndSaysNothing(t *testing.T) {
 	doortest.LeakFree(t)
 	up := testutil.NewFaultyServer(t, says(200, ""))
-	client := newClient(t, objectstore.Config{Endpoint: up.URL(), HeaderTimeout: 50 * time.Millisecond})
+	client := newClient(t, objectstore.Config{Endpoint: up.URL(), HeaderTimeout: 250 * time.Millisecond})
 	defer idle(client)
 	outage(t, headBucket(t.Context(), client, "bucket"),
 		func() { up.Always(testutil.Hang()) },
