@@ -74,12 +74,16 @@ type holder struct {
 // errorIn finds the first error in the JSON of an answer or a chunk, or gives
 // nil.
 func errorIn(operation string, text []byte) error {
-	if !mayHoldError(text) {
+	flat := mayBeError(text)
+	if !flat && !mayHoldError(text) {
 		return nil
 	}
 	var s said
 	_ = json.Unmarshal(text, &s) // what does not fit is the SDK's to refuse
 	errs := []json.RawMessage{s.Error}
+	if flat && len(s.Choices) == 0 && isError(text) {
+		errs = append(errs, text)
+	}
 	for _, kind := range []json.RawMessage{s.Object, s.Type, s.Event, s.Status} {
 		if string(kind) == `"error"` {
 			errs = append(errs, text)
@@ -114,6 +118,57 @@ func mayHoldError(text []byte) bool {
 	}
 }
 
+// codes and messages are the fields of an error, under the names that servers
+// have for them.
+var (
+	codes    = []string{"code", "status_code", "error_code", "status"}
+	messages = []string{"message", "msg", "error_msg", "detail"}
+)
+
+// mayBeError is a cheap look, too: at something that may be an error itself.
+func mayBeError(text []byte) bool {
+	return !bytes.Contains(text, []byte(`"delta"`)) && !bytes.Contains(text, []byte(`"embedding"`)) &&
+		slices.ContainsFunc(codes, func(name string) bool { return bytes.Contains(text, []byte(`"`+name+`"`)) })
+}
+
+// isError reports whether a text is an error itself, in words and code. A code
+// alone, words alone and a status in words may also be those of an event that
+// says how far the answer is.
+func isError(text []byte) bool {
+	var fields map[string]any
+	if json.Unmarshal(text, &fields) != nil {
+		return false
+	}
+	words := wordsIn(fields)
+	if data, _ := fields["data"].([]any); words == "" || len(data) > 0 {
+		return false
+	}
+	for _, name := range codes {
+		switch c := fields[name].(type) {
+		case float64:
+			if c >= http.StatusBadRequest || !success(words) && c != 0 && (c < 100 || c >= http.StatusMultipleChoices) {
+				return true
+			}
+		case string:
+			if name == "status" && statusNamed(c) == 0 {
+				continue
+			}
+			if c != "" && !success(c) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wordsIn is the message of an error, or "".
+func wordsIn(fields map[string]any) (words string) {
+	for _, name := range messages {
+		words = cmp.Or(words, word(fields[name]))
+	}
+	return words
+}
+
 // inBand is the error for what a server says in its answer. Where it names a
 // status, that is what Classify goes by.
 func inBand(operation string, api *openai.APIError) error {
@@ -143,7 +198,7 @@ func readError(text json.RawMessage) *openai.APIError {
 	if ok && fine(fields) {
 		return nil
 	}
-	for _, name := range []string{"code", "status_code", "status"} {
+	for _, name := range codes {
 		if c := fields[name]; !empty(c) {
 			return &openai.APIError{Code: c, Message: wordsOf(v, text), Type: word(fields["type"])}
 		}
@@ -196,7 +251,7 @@ func success(v any) bool {
 func wordsOf(v any, text json.RawMessage) string {
 	words := word(v)
 	if fields, ok := v.(map[string]any); ok {
-		words = word(fields["message"])
+		words = wordsIn(fields)
 	}
 	return plain.Shorten(cmp.Or(words, string(bytes.TrimSpace(text))), mostWords)
 }
@@ -205,6 +260,3 @@ func word(v any) string {
 	s, _ := v.(string)
 	return s
 }
-
-// mostWords is how many bytes of an error in an answer are repeated.
-const mostWords = 1000

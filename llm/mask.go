@@ -1,15 +1,13 @@
 package llm
 
 import (
-	"fmt"
-	"html"
 	"net/http"
-	"regexp"
+	"slices"
 	"strings"
-	"unicode/utf16"
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/internal/secret"
 )
 
@@ -17,69 +15,41 @@ import (
 // What the SDK makes an error of is masked before the SDK reads it; redact has
 // the last look at every error of a door.
 
-// keysOf are the keys that a request shows its server.
+// keysOf are the keys that a request shows its server: what stands behind the
+// scheme, and its last word, where one scheme was sent behind another.
 func keysOf(h http.Header) []string {
-	authorization := h.Get("Authorization")
-	if _, key, withScheme := strings.Cut(authorization, " "); withScheme {
-		authorization = key
+	bearer := h.Get("Authorization")
+	if _, key, withScheme := strings.Cut(bearer, " "); withScheme {
+		bearer = key
 	}
+	word := bearer[strings.LastIndexByte(bearer, ' ')+1:]
 	var keys []string
-	for _, key := range []string{authorization, h.Get("Api-Key"), h.Get("X-Api-Key")} {
-		if key != "" {
+	for _, key := range []string{bearer, word, h.Get("Api-Key"), h.Get("X-Api-Key")} {
+		if key != "" && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// leastKey is the length below which a key is a stand-in, such as "none", that
-// may be part of any word.
-const leastKey = 8
-
 // mask takes keys out of a text, however JSON, a URL or HTML writes them.
 func mask[T ~string | ~[]byte](text T, keys []string) T {
 	text = secret.Mask(text, keys...)
-	if !strings.ContainsAny(string(text), `\%&`) {
-		return text
-	}
 	for _, key := range keys {
-		if len(key) < leastKey {
-			continue
+		if secret.Mask(key, key) == key {
+			continue // a stand-in, such as "none", that may be part of any word
 		}
-		if w := written(key); w != nil {
-			text = T(w.ReplaceAllLiteralString(string(text), "********"))
+		if masked := maskWritten(string(text), key); masked != string(text) {
+			text = T(masked)
 		}
 	}
 	return text
 }
 
-// written matches a text in any case, each of whose characters may be escaped.
-// It is nil for one of a length that no key has.
-func written(text string) *regexp.Regexp {
-	var b strings.Builder
-	b.WriteString("(?i)")
-	for _, r := range text {
-		plain, byName := regexp.QuoteMeta(string(r)), regexp.QuoteMeta(html.EscapeString(string(r)))
-		if strings.ContainsRune(`"/\`, r) {
-			plain = `\\*` + plain
-		}
-		fmt.Fprintf(&b, `(?:%s|%s|%s|%s|&#x0*%x;|&#0*%d;)`, plain, byName,
-			each(utf16.Encode([]rune{r}), `\\+u%04x`), each([]byte(string(r)), `%%%02x`), r, r)
-	}
-	expression, _ := regexp.Compile(b.String())
-	return expression
-}
+// mostError is how many bytes the text of an error may have.
+const mostError = 8 << 10
 
-// each writes the units of a character one after the other.
-func each[T uint16 | byte](units []T, format string) string {
-	var b strings.Builder
-	for _, unit := range units {
-		fmt.Fprintf(&b, format, unit)
-	}
-	return b.String()
-}
-
-// redacted is an error whose text repeated a key.
+// redacted is an error whose text repeated a key, or a long answer.
 type redacted struct {
 	text string
 	error
@@ -88,29 +58,31 @@ type redacted struct {
 func (e *redacted) Error() string { return e.text }
 func (e *redacted) Unwrap() error { return e.error }
 
-// redact is err, or an error around it if its text repeats a key.
+// redact is err, or an error around it if its text repeats a key or is longer
+// than anybody reads.
 func redact(err error, keys []string) error {
-	if err == nil || len(keys) == 0 {
-		return err
+	if err == nil {
+		return nil
 	}
 	text := err.Error()
-	if masked := mask(text, keys); masked != text {
-		return &redacted{masked, err}
+	if shown := plain.Shorten(mask(text, keys), mostError); shown != text {
+		return &redacted{shown, err}
 	}
 	return err
 }
 
-// masked are attributes of a span with the keys of the call masked.
+// masked are attributes of a span, short and with the keys of the call masked.
 func (w *wait) masked(attrs []attribute.KeyValue) []attribute.KeyValue {
 	keys := w.keys()
+	shown := func(text string) string { return plain.Shorten(mask(text, keys), mostWords) }
 	for i, kv := range attrs {
 		switch kv.Value.Type() { //nolint:exhaustive // others hold no text
 		case attribute.STRING:
-			attrs[i].Value = attribute.StringValue(mask(kv.Value.AsString(), keys))
+			attrs[i].Value = attribute.StringValue(shown(kv.Value.AsString()))
 		case attribute.STRINGSLICE:
 			texts := kv.Value.AsStringSlice()
 			for j := range texts {
-				texts[j] = mask(texts[j], keys)
+				texts[j] = shown(texts[j])
 			}
 			attrs[i].Value = attribute.StringSliceValue(texts)
 		}

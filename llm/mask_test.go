@@ -50,7 +50,22 @@ func forms(key string) []string {
 		key, url.QueryEscape(key), url.PathEscape(key), strings.Trim(string(quoted), `"`), escaped(key),
 		strings.ReplaceAll(key, "/", `\/`), base64.StdEncoding.EncodeToString([]byte(key)), allEscaped(key),
 		html.EscapeString(key), strings.ToUpper(allEscaped(key)),
+		strings.ToUpper(key), strings.ReplaceAll(allEscaped(key), "%", "%25"), url.QueryEscape(url.QueryEscape(key)),
+		strings.NewReplacer("/", "&sol;", "+", "&plus;", "=", "&equals;", "&", "&amp;", "<", "&lt;",
+			">", "&GT;").Replace(key),
+		html.EscapeString(html.EscapeString(key)),
+		strings.NewReplacer("-", `\x2d`, "/", `\x2F`, "=", `\\x3d`).Replace(key),
+		byNumber(key, "&#%d;"), byNumber(key, "&#X00%X;"), strings.ReplaceAll(escaped(key), `\`, `\\\\`),
 	}
+}
+
+// byNumber writes every character of a text as HTML may.
+func byNumber(text, form string) string {
+	var b strings.Builder
+	for _, r := range text {
+		fmt.Fprintf(&b, form, r)
+	}
+	return b.String()
 }
 
 // leaks reports whether an error, the spans and the breaker's own words show

@@ -10,7 +10,11 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/penstock-go/penstock/internal/plain"
 )
 
 // transport bounds each call in time and size, and tells the door what the
@@ -61,7 +65,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	w.read(response.Header)
-	response.Status = mask(response.Status, keys)
+	response.Status = plain.Shorten(mask(response.Status, keys), mostWords)
 	answer := &body{
 		inner: response.Body, bounds: b, wait: w, timer: timer, silence: limit, left: t.limit, limit: t.limit,
 	}
@@ -69,7 +73,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		timer.Stop()
 		answer.streams(chat, t.idle)
 	}
-	response.Body = seen(w, response.StatusCode, answer, keys)
+	response.Body = &closable{ReadCloser: seen(w, response.StatusCode, answer, keys), body: answer}
 	return response, nil
 }
 
@@ -79,8 +83,8 @@ func seen(w *wait, status int, b io.ReadCloser, keys []string) io.ReadCloser {
 	switch {
 	case status >= http.StatusBadRequest:
 		return &whole{
-			ReadCloser: b, read: func(r io.Reader) ([]byte, error) { return w.readError(r, status) },
-			see: func(text []byte) ([]byte, error) { return mask(text, keys), nil },
+			ReadCloser: b, read: func(r io.ReadCloser) ([]byte, error) { return w.readError(r, status) },
+			see: func(text []byte) ([]byte, error) { return shortError(mask(text, keys)), nil },
 		}
 	case w.operation == opChatStream:
 		return newEvents(b, keys, w)
@@ -100,7 +104,7 @@ func seen(w *wait, status int, b io.ReadCloser, keys []string) io.ReadCloser {
 // the place of the answer.
 type whole struct {
 	io.ReadCloser
-	read func(io.Reader) ([]byte, error)
+	read func(io.ReadCloser) ([]byte, error)
 	see  func([]byte) ([]byte, error)
 	text *bytes.Reader // nil until something is read
 	err  error         // after it
@@ -121,7 +125,7 @@ func (w *whole) Read(p []byte) (int, error) {
 
 // readValue reads one JSON value, as the SDK does: some servers send their
 // answer and do not end the response.
-func readValue(r io.Reader) ([]byte, error) {
+func readValue(r io.ReadCloser) ([]byte, error) {
 	var value json.RawMessage
 	if err := json.NewDecoder(r).Decode(&value); err != nil {
 		return nil, err
@@ -245,14 +249,19 @@ func (b *body) overflow() (int, error) {
 
 // Close ends the call. The SDK stops reading where the JSON value ends; what
 // may be left of the answer is read, so that its connection can be used again.
+// httpdoor does the same for its own calls, but those of a door pass it by.
 func (b *body) Close() error {
 	if !b.stream && b.timer.Reset(drainTime) {
 		_, _ = io.CopyN(io.Discard, b.inner, drainBytes)
 	}
+	return b.shut()
+}
+
+// shut ends the call, and a Read that waits. It may run beside one.
+func (b *body) shut() error {
 	b.timer.Stop()
-	err := b.inner.Close()
 	b.cancel(nil)
-	return err
+	return b.inner.Close()
 }
 
 // What a rest of an answer may take; a new connection is cheaper than more.
@@ -260,3 +269,38 @@ const (
 	drainTime  = 20 * time.Millisecond
 	drainBytes = 4 << 10
 )
+
+// closable is the body of an answer that may be closed beside its reader.
+type closable struct {
+	io.ReadCloser // what is above body
+	body          *body
+
+	reading sync.Mutex
+	closed  atomic.Bool
+}
+
+// Read fails after Close, and as soon as that is called.
+func (c *closable) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if c.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := c.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && c.closed.Load() {
+		err = http.ErrBodyReadAfterClose
+	}
+	return n, err
+}
+
+// Close does not wait for a Read: it ends it.
+func (c *closable) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	if c.reading.TryLock() {
+		defer c.reading.Unlock()
+		return c.ReadCloser.Close()
+	}
+	return c.body.shut()
+}

@@ -2,7 +2,6 @@ package llm
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -40,16 +39,6 @@ func waitOf(ctx context.Context) *wait {
 		return w
 	}
 	return &wait{lease: door.HandleOf(ctx)}
-}
-
-// readError reads an error of the server's. Where it breaks off, the SDK says
-// nothing of its status.
-func (w *wait) readError(r io.Reader, status int) ([]byte, error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		w.status.Store(int32(status))
-	}
-	return text, err
 }
 
 // read keeps the headers of an answer, if they name a time to wait.
