@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -16,34 +15,34 @@ import (
 // without an end, and gives up after 300 lines without data.
 type events struct {
 	io.ReadCloser // closes the body
-	lines         *bufio.Reader
+	lines         *lines
 	keys          []string // that were sent
 	call          *wait
 
-	begun   bool   // past the first line
 	failing bool   // the event is named error
 	said    bool   // and its failure is passed on
+	part    joined // data of the event of which more lines follow
 	held    []byte // data of the event that is no chunk of an answer, since the event's name may follow
 	loose   []byte // lines that are no event: an error may be printed over several
 	out     []byte // what becomes of the line
 	left    []byte // of out
+	whole   bool   // the line has an end
 	err     error  // after the line
 }
 
 func newEvents(body io.ReadCloser, keys []string, call *wait) *events {
-	return &events{ReadCloser: body, lines: bufio.NewReader(body), keys: keys, call: call}
+	return &events{ReadCloser: body, lines: newLines(body), keys: keys, call: call}
 }
 
-const (
-	mark = "\ufeff" // of the byte order, at the start of a text
-	last = "[DONE]"
-)
+const last = "[DONE]"
 
 // Read gives whole lines, so that none is changed in its middle.
 func (e *events) Read(p []byte) (int, error) {
 	for len(e.left) == 0 && e.err == nil {
 		e.out = e.out[:0]
-		e.rewrite(e.line())
+		var line []byte
+		line, e.whole, e.err = e.lines.next()
+		e.rewrite(line)
 		if e.err != nil {
 			e.end()
 		}
@@ -55,22 +54,6 @@ func (e *events) Read(p []byte) (int, error) {
 	n := copy(p, e.left)
 	e.left = e.left[n:]
 	return n, nil
-}
-
-// line is the next one, until the one after it is read.
-func (e *events) line() []byte {
-	line, err := e.lines.ReadSlice('\n')
-	if err == bufio.ErrBufferFull { //nolint:errorlint // the very value
-		var rest []byte
-		line = bytes.Clone(line)
-		rest, err = e.lines.ReadBytes('\n')
-		line = append(line, rest...)
-	}
-	e.err = err
-	if !e.begun {
-		e.begun, line = true, bytes.TrimPrefix(line, []byte(mark))
-	}
-	return line
 }
 
 func (e *events) rewrite(line []byte) {
@@ -93,18 +76,44 @@ func (e *events) rewrite(line []byte) {
 		e.release()
 		e.stray(text)
 		e.out = append(e.out, mask(line, e.keys)...)
+		if e.whole {
+			e.out = append(e.out, '\n')
+		}
 	}
 }
 
-// data is a line of it. By the standard there is no event without any.
+// data is a line of it. By the standard there is no event without any, and the
+// lines of an event are one text. Servers that leave out the blank line between
+// events send each in a line of its own, so JSON that is whole is an event.
 func (e *events) data(value []byte) {
 	if len(value) == 0 {
 		return
 	}
-	e.release()
-	e.spread()
+	if len(e.part.text) == 0 {
+		e.release()
+		e.spread()
+	}
+	if !e.isLast(value) && e.part.add(value) {
+		return
+	}
+	if e.isLast(value) {
+		e.release()
+	} else {
+		value = e.part.take()
+	}
+	e.value(value)
+}
+
+// isLast reports whether data is the last of a stream, or the beginning of that
+// in a line that is cut off.
+func (e *events) isLast(value []byte) bool {
+	return string(value) == last || e.cutOff() && bytes.HasPrefix([]byte(last), value)
+}
+
+// value is the data of an event.
+func (e *events) value(value []byte) {
 	switch {
-	case string(value) == last, e.cutOff() && bytes.HasPrefix([]byte(last), value):
+	case e.isLast(value):
 		e.said = true
 		if string(value) == last {
 			e.call.done.Store(true)
@@ -143,8 +152,12 @@ func (e *events) end() {
 	}
 }
 
-// release passes on what was held back.
+// release passes on what was held back. An event that is not whole is a chunk
+// that nobody can read.
 func (e *events) release() {
+	if len(e.part.text) > 0 {
+		e.value(e.part.take())
+	}
 	switch {
 	case len(e.held) == 0:
 		return

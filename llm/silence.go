@@ -64,20 +64,30 @@ func some(value json.RawMessage) bool {
 // listener waits for the first content of a stream.
 type listener struct {
 	line []byte // the beginning of one
+	data joined // of an event of which more lines follow
 }
 
 // hears reports whether the stream has had content, with p.
 func (l *listener) hears(p []byte) bool {
 	for {
-		line, rest, whole := bytes.Cut(p, []byte("\n"))
-		l.line = append(l.line, line...)
-		if !whole {
+		end := endOfLine(p)
+		l.line = append(l.line, p[:end]...)
+		if end == len(p) {
 			return false
 		}
-		data, isData := bytes.CutPrefix(bytes.TrimSpace(bytes.TrimPrefix(l.line, []byte(mark))), []byte("data:"))
-		if isData && len(speaking(data)) > 0 {
+		p = p[end+1:]
+		if l.content(bytes.TrimSpace(bytes.TrimPrefix(l.line, []byte(mark)))) {
 			return true
 		}
-		l.line, p = l.line[:0], rest
+		l.line = l.line[:0]
 	}
+}
+
+// content reports whether an event has any, once its last line is read.
+func (l *listener) content(line []byte) bool {
+	data, isData := bytes.CutPrefix(line, []byte("data:"))
+	if isData {
+		return !l.data.add(bytes.TrimSpace(data)) && len(speaking(l.data.take())) > 0
+	}
+	return false
 }
