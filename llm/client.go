@@ -10,9 +10,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sashabaranov/go-openai"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/penstock-go/penstock/httpdoor"
 	"github.com/penstock-go/penstock/internal/cafile"
@@ -27,9 +30,10 @@ type Config struct {
 	// environment's OPENAI_BASE_URL, or https://api.openai.com/v1. This and the
 	// next two are taken without white space around them.
 	BaseURL string
-	// APIKey is sent as a bearer token. Default: the environment's
-	// OPENAI_API_KEY; without either, or where it is blank, none is sent. A
-	// control character in it is an error of NewClient.
+	// APIKey is sent as a bearer token; a "Bearer " that it was copied with is
+	// cut off. Default: the environment's OPENAI_API_KEY; without either, or
+	// where it is blank, no key is sent. A control character in it is an error
+	// of NewClient.
 	APIKey string
 	// Organization is sent as OpenAI-Organization, and checked as APIKey is.
 	// Default: the environment's OPENAI_ORG_ID.
@@ -79,7 +83,7 @@ func NewClient(c Config) (*openai.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, keyErr := setting("APIKey", c.APIKey, "OPENAI_API_KEY")
+	key, keyErr := apiKey(c.APIKey)
 	organization, orgErr := setting("Organization", c.Organization, "OPENAI_ORG_ID")
 	base, baseErr := setting("BaseURL", c.BaseURL, "OPENAI_BASE_URL")
 	if err := cmp.Or(keyErr, orgErr, baseErr); err != nil {
@@ -105,6 +109,40 @@ func setting(field, value, variable string) (string, error) {
 		return "", fmt.Errorf("llm: %s is blank", name) // and not the default, which is another server
 	}
 	return trimmed, err
+}
+
+// apiKey is the key as it is sent behind "Bearer ", which is often copied with
+// it.
+func apiKey(value string) (string, error) {
+	key, err := setting("APIKey", value, "OPENAI_API_KEY")
+	bare := withoutScheme(key)
+	if err == nil && bare == "" && key != "" {
+		return "", errors.New("llm: APIKey or OPENAI_API_KEY is the scheme alone; the key belongs behind it")
+	}
+	return bare, err
+}
+
+// withoutScheme is a key without "Authorization:" and "Bearer " before it, in
+// any case.
+func withoutScheme(key string) string {
+	for {
+		rest, isHeader := cutFold(key, "authorization:")
+		if !isHeader {
+			rest, _ = cutFold(key, "bearer")
+			if rest == key || rest != "" && strings.TrimSpace(rest[:1]) != "" {
+				return key
+			}
+		}
+		key = strings.TrimSpace(rest)
+	}
+}
+
+// cutFold is strings.CutPrefix in any case.
+func cutFold(text, prefix string) (string, bool) {
+	if hasPrefixFold(text, prefix) {
+		return text[len(prefix):], true
+	}
+	return text, false
 }
 
 // NewHTTPClient makes the HTTP client of NewClient, for SDK configurations of
@@ -183,12 +221,26 @@ func checkBaseURL(base string) error {
 	case err != nil:
 		// without the text: it may hold a secret
 		return errors.New("llm: the base URL cannot be read; it looks like https://host/v1")
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
 		return fmt.Errorf("llm: base URL %q: need http or https and a host, such as http://localhost:8080/v1",
 			u.Redacted())
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
 		return fmt.Errorf("llm: base URL %q: user, query and fragment have no place in it; the key goes into APIKey",
 			u.Redacted())
+	}
+	return checkHost(u)
+}
+
+// checkHost finds a host and a port to which nothing can be sent.
+func checkHost(u *url.URL) error {
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("llm: base URL %q: port %s is not one of 1 to 65535", u.Redacted(), port)
+		}
+	}
+	host, err := httpguts.PunycodeHostPort(u.Host)
+	if err != nil || !httpguts.ValidHostHeader(host) || strings.ContainsAny(host, "<>\"'") {
+		return fmt.Errorf("llm: base URL %q: the name of the host is not valid", u.Redacted())
 	}
 	return nil
 }
