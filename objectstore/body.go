@@ -41,8 +41,11 @@ import (
 func (g Guard) PutObject(
 	ctx context.Context, client Writer, in *s3.PutObjectInput, optFns ...func(*s3.Options),
 ) (*s3.PutObjectOutput, error) {
-	const op = "PutObject"
-	if err := checkMetadata(op, in.Metadata); err != nil {
+	t, wrong := subject("PutObject", in)
+	if wrong != nil {
+		return refuse[*s3.PutObjectOutput](ctx, g, t, wrong)
+	}
+	if err := checkMetadata(t.op, in.Metadata); err != nil {
 		return nil, err
 	}
 	body := in.Body
@@ -54,7 +57,7 @@ func (g Guard) PutObject(
 		defer cleanup()
 		body = copied
 	}
-	return open(ctx, g, about(op, in.Bucket, in.Key), func(h *door.Handle) (*s3.PutObjectOutput, error) {
+	return open(ctx, g, t, func(h *door.Handle) (*s3.PutObjectOutput, error) {
 		body, cleanup, err := seekable(h.Context(), body)
 		if err != nil {
 			return nil, err
@@ -245,7 +248,10 @@ func md5Of(etag *string) (string, bool) {
 func (g Guard) GetObject(
 	ctx context.Context, client Reader, in *s3.GetObjectInput, optFns ...func(*s3.Options),
 ) (*s3.GetObjectOutput, error) {
-	t := about("GetObject", in.Bucket, in.Key)
+	t, wrong := subject("GetObject", in)
+	if wrong != nil {
+		return refuse[*s3.GetObjectOutput](ctx, g, t, wrong)
+	}
 	return open(ctx, g, t, func(h *door.Handle) (*s3.GetObjectOutput, error) {
 		out, err := openObject(h.Context(), client, in, once(optFns))
 		if err == nil {

@@ -417,11 +417,13 @@ func TestPanicGivesTheSlotBack(t *testing.T) {
 	assert.PanicsWithValue(
 		t,
 		"a bug",
-		func() { _, _ = g.HeadBucket(t.Context(), leaving{leave: panics}, &s3.HeadBucketInput{}) },
+		func() { _, _ = g.HeadBucket(t.Context(), leaving{leave: panics}, anyBucket) },
 	)
 	assert.True(t, b.Ready())
 	assert.Equal(t, resilience.HalfOpen, b.State())
 }
+
+var anyBucket = &s3.HeadBucketInput{Bucket: aws.String("bucket")}
 
 func panics() { panic("a bug") }
 
@@ -447,7 +449,7 @@ func TestPanicAndGoexitAreCountedAsPanics(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": panics, "goexit": runtime.Goexit} {
 		g, b, _ := probing(t)
 		ctx := t.Context()
-		testutil.Isolate(func() { _, _ = g.HeadBucket(ctx, leaving{leave: leave}, &s3.HeadBucketInput{}) })
+		testutil.Isolate(func() { _, _ = g.HeadBucket(ctx, leaving{leave: leave}, anyBucket) })
 		testutil.Isolate(func() {
 			out, _ := g.GetObject(ctx, leaving{leave: leave}, get("key"))
 			defer out.Body.Close()

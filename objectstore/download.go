@@ -52,8 +52,12 @@ type DownloadFileOutput struct {
 func (g Guard) DownloadFile(
 	ctx context.Context, client Reader, in *s3.GetObjectInput, path string, optFns ...func(*s3.Options),
 ) (*DownloadFileOutput, error) {
+	const op = "DownloadFile"
+	if _, err := subject(op, in); err != nil {
+		return nil, err
+	}
 	if in.Range != nil || in.PartNumber != nil {
-		return nil, &InputError{"DownloadFile", "a file is downloaded whole: leave Range and PartNumber out"}
+		return nil, &InputError{op, "a file is downloaded whole: leave Range and PartNumber out"}
 	}
 	path, err := landing(path)
 	if err != nil {

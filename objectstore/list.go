@@ -26,13 +26,12 @@ import (
 func (g Guard) ListObjectsV2(
 	ctx context.Context, client Reader, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options),
 ) (*s3.ListObjectsV2Output, error) {
-	t := about("ListObjectsV2", in.Bucket, nil)
 	list := func(
 		ctx context.Context, in *s3.ListObjectsV2Input, optFns ...func(*s3.Options),
 	) (*s3.ListObjectsV2Output, error) {
 		return listPlain(ctx, client, in, optFns)
 	}
-	return checked(ctx, g, t, in, optFns, list, noList)
+	return checked(ctx, g, "ListObjectsV2", in, optFns, list, noList)
 }
 
 // ListObjectsV2 is [Guard.ListObjectsV2] through [resilience.S3].

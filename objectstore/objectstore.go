@@ -37,7 +37,10 @@
 // A request that cannot be right is an *[InputError] which names the field, is
 // not sent and counts as nothing: text in a header that is not valid UTF-8 or
 // has a control character, keys that are not valid UTF-8, keys in DeleteObjects
-// that XML cannot carry.
+// that XML cannot carry. So is an input that names no bucket or no key, or one
+// that a store takes for something else: a bucket with a slash, a key of
+// slashes alone or with a segment "." or "..", a CopySource that is not
+// "bucket/key".
 //
 // # Files
 //
@@ -95,8 +98,8 @@ type Guard struct {
 	// Settled, where set, is told the verdict of each call that was admitted, a
 	// success included: once, in the goroutine that ends the call, after the
 	// breaker has counted it and before the call returns; for a body, when its
-	// outcome is decided. It
-	// is not told of a refused call, nor of one that panicked.
+	// outcome is decided. It is not told of a refused call, nor of one that
+	// panicked.
 	Settled func(resilience.Verdict)
 	// InFlight, where set, is entered by each call first, so that no more calls
 	// are in flight than its breaker still tolerates failures; a call waits
@@ -107,19 +110,23 @@ type Guard struct {
 
 // simple is an operation whose answer is there when the method returns.
 func simple[In, Out any](
-	ctx context.Context, g Guard, t target, in In, optFns []func(*s3.Options),
+	ctx context.Context, g Guard, op string, in In, optFns []func(*s3.Options),
 	method func(context.Context, In, ...func(*s3.Options)) (Out, error),
 ) (Out, error) {
-	return call(ctx, g, t, func(ctx context.Context) (Out, error) { return method(ctx, in, once(optFns)...) })
+	return checked(ctx, g, op, in, optFns, method, func(Out) string { return "" })
 }
 
 // checked is simple with a look at the answer: what no S3 would say, such as
 // the page of a proxy under status 200, is a *ContractError. wrong says what
 // is wrong with an answer, or "".
 func checked[In, Out any](
-	ctx context.Context, g Guard, t target, in In, optFns []func(*s3.Options),
+	ctx context.Context, g Guard, op string, in In, optFns []func(*s3.Options),
 	method func(context.Context, In, ...func(*s3.Options)) (Out, error), wrong func(Out) string,
 ) (Out, error) {
+	t, wrongInput := subject(op, in)
+	if wrongInput != nil {
+		return refuse[Out](ctx, g, t, wrongInput)
+	}
 	return call(ctx, g, t, func(ctx context.Context) (Out, error) {
 		out, err := method(ctx, in, once(optFns)...)
 		if err == nil {
@@ -171,7 +178,7 @@ func noReport(in *s3.DeleteObjectsInput) func(*s3.DeleteObjectsOutput) string {
 func (g Guard) HeadObject(
 	ctx context.Context, client Reader, in *s3.HeadObjectInput, optFns ...func(*s3.Options),
 ) (*s3.HeadObjectOutput, error) {
-	return checked(ctx, g, about("HeadObject", in.Bucket, in.Key), in, optFns, client.HeadObject,
+	return checked(ctx, g, "HeadObject", in, optFns, client.HeadObject,
 		func(out *s3.HeadObjectOutput) string { return noETag(out.ETag) })
 }
 
@@ -179,7 +186,7 @@ func (g Guard) HeadObject(
 func (g Guard) DeleteObject(
 	ctx context.Context, client Writer, in *s3.DeleteObjectInput, optFns ...func(*s3.Options),
 ) (*s3.DeleteObjectOutput, error) {
-	return simple(ctx, g, about("DeleteObject", in.Bucket, in.Key), in, optFns, client.DeleteObject)
+	return simple(ctx, g, "DeleteObject", in, optFns, client.DeleteObject)
 }
 
 // DeleteObjects is DeleteObjects of the S3 client: up to 1,000 keys. Look at
@@ -190,22 +197,25 @@ func (g Guard) DeleteObject(
 func (g Guard) DeleteObjects(
 	ctx context.Context, client Writer, in *s3.DeleteObjectsInput, optFns ...func(*s3.Options),
 ) (*s3.DeleteObjectsOutput, error) {
-	return checked(ctx, g, about("DeleteObjects", in.Bucket, nil), in, optFns, client.DeleteObjects, noReport(in))
+	return checked(ctx, g, "DeleteObjects", in, optFns, client.DeleteObjects, noReport(in))
 }
 
-// CopyObject is CopyObject of the S3 client. CopySource is "bucket/key",
-// percent-encoded. S3 may say 200 and send an error in the body; the SDK makes
-// an error of it and it counts by its code. The white space before it renews a
-// probe's lease. A key that ends in a slash is
-// looked at as by PutObject: an object that has lost its bytes is a
-// *ContractError.
+// CopyObject is CopyObject of the S3 client. CopySource is "bucket/key" or the
+// ARN of an access point's object, percent-encoded; another one is an
+// *InputError. S3 may say 200 and send an error in the body; the SDK makes an
+// error of it and it counts by its code. The white space before it renews a
+// probe's lease. A key that ends in a slash is looked at as by PutObject: an
+// object that has lost its bytes is a *ContractError.
 func (g Guard) CopyObject(
 	ctx context.Context, client Writer, in *s3.CopyObjectInput, optFns ...func(*s3.Options),
 ) (*s3.CopyObjectOutput, error) {
-	if err := checkMetadata("CopyObject", in.Metadata); err != nil {
+	t, wrong := subject("CopyObject", in)
+	if wrong != nil {
+		return refuse[*s3.CopyObjectOutput](ctx, g, t, wrong)
+	}
+	if err := checkMetadata(t.op, in.Metadata); err != nil {
 		return nil, err
 	}
-	t := about("CopyObject", in.Bucket, in.Key)
 	return open(ctx, g, t, func(h *door.Handle) (*s3.CopyObjectOutput, error) {
 		return copyChecked(h, client, t, in, once(optFns))
 	})
@@ -233,14 +243,14 @@ func copyChecked(
 func (g Guard) HeadBucket(
 	ctx context.Context, client Reader, in *s3.HeadBucketInput, optFns ...func(*s3.Options),
 ) (*s3.HeadBucketOutput, error) {
-	return simple(ctx, g, about("HeadBucket", in.Bucket, nil), in, optFns, client.HeadBucket)
+	return simple(ctx, g, "HeadBucket", in, optFns, client.HeadBucket)
 }
 
 // CreateBucket is CreateBucket of the S3 client.
 func (g Guard) CreateBucket(
 	ctx context.Context, client Writer, in *s3.CreateBucketInput, optFns ...func(*s3.Options),
 ) (*s3.CreateBucketOutput, error) {
-	return simple(ctx, g, about("CreateBucket", in.Bucket, nil), in, optFns, client.CreateBucket)
+	return simple(ctx, g, "CreateBucket", in, optFns, client.CreateBucket)
 }
 
 // HeadObject is [Guard.HeadObject] through [resilience.S3].

@@ -34,6 +34,7 @@ func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Opti
 }
 
 func TestAnswerIsReadOnce(t *testing.T) {
+	bucket, key := aws.String("bucket"), aws.String("key")
 	for _, status := range []int{http.StatusUnauthorized, http.StatusInternalServerError, http.StatusTooManyRequests} {
 		answer := &smithyhttp.Response{Response: &http.Response{StatusCode: status}}
 		looks, err := testutil.Looked(
@@ -46,10 +47,10 @@ func TestAnswerIsReadOnce(t *testing.T) {
 		require.Positive(t, once)
 
 		g := Guard{Breaker: testutil.NewBreaker(t, "once", resilience.Config{})}
-		_, got := g.HeadObject(t.Context(), failing{err: err}, &s3.HeadObjectInput{})
+		_, got := g.HeadObject(t.Context(), failing{err: err}, &s3.HeadObjectInput{Bucket: bucket, Key: key})
 		require.Equal(t, err, got)
 		assert.Equal(t, 2*once, looks(), "a call, %d", status)
-		out, got := g.GetObject(t.Context(), failing{err: err}, &s3.GetObjectInput{})
+		out, got := g.GetObject(t.Context(), failing{err: err}, &s3.GetObjectInput{Bucket: bucket, Key: key})
 		require.NoError(t, got)
 		_, got = out.Body.Read(make([]byte, 1))
 		require.Equal(t, err, got)

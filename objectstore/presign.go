@@ -40,6 +40,9 @@ func (g Guard) GeneratePresignedURL(
 	optFns = append(slices.Clip(optFns), s3.WithPresignClientFromClientOptions(looked))
 	switch {
 	case in.Get != nil && in.Put == nil:
+		if _, err := subject("GetObject", in.Get); err != nil {
+			return nil, err
+		}
 		return client.PresignGetObject(ctx, in.Get, optFns...)
 	case in.Put != nil && in.Get == nil:
 		if err := signable(in.Put); err != nil {
@@ -52,7 +55,11 @@ func (g Guard) GeneratePresignedURL(
 
 // signable refuses what PutObject refuses before it makes a request.
 func signable(in *s3.PutObjectInput) error {
-	if err := checkMetadata("PutObject", in.Metadata); err != nil {
+	t, err := subject("PutObject", in)
+	if err == nil {
+		err = checkMetadata(t.op, in.Metadata)
+	}
+	if err != nil {
 		return err
 	}
 	body, ok := in.Body.(io.ReadSeeker)

@@ -35,9 +35,6 @@ func once(optFns []func(*s3.Options)) []func(*s3.Options) {
 // it is signed, and before it is sent.
 func looked(o *s3.Options) {
 	o.APIOptions = append(slices.Clip(o.APIOptions), func(stack *middleware.Stack) error {
-		if err := stack.Initialize.Add(look{}, middleware.After); err != nil {
-			return err
-		}
 		if err := stack.Serialize.Add(look{}, middleware.After); err != nil {
 			return err
 		}
@@ -54,18 +51,6 @@ type look struct{}
 
 // ID is part of the middleware's interface.
 func (look) ID() string { return "PenstockLook" }
-
-// HandleInitialize looks at what goes into a body.
-func (look) HandleInitialize(
-	ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
-) (out middleware.InitializeOutput, metadata middleware.Metadata, err error) {
-	if in, ok := in.Parameters.(*s3.DeleteObjectsInput); ok {
-		if err = deletable(in); err != nil {
-			return out, metadata, err
-		}
-	}
-	return next.HandleInitialize(ctx, in)
-}
 
 // HandleSerialize looks at what the caller's input has become. Some of it is
 // removed where a URL is signed.
@@ -138,36 +123,6 @@ func unfit(value string) string {
 		return fmt.Sprintf("has the control character %U", r)
 	}
 	return ""
-}
-
-// deletable refuses keys that the XML of the request would change into others:
-// stores then say that these are deleted, and nothing is.
-func deletable(in *s3.DeleteObjectsInput) error {
-	if in.Delete == nil {
-		return nil
-	}
-	for _, o := range in.Delete.Objects {
-		if key := aws.ToString(o.Key); lossy(key) != key {
-			problem := fmt.Sprintf("XML cannot carry the key %q; delete it with DeleteObject", key)
-			return &InputError{"DeleteObjects", problem}
-		}
-	}
-	return nil
-}
-
-// lossy is text as it comes out of XML: characters that XML does not have are
-// the replacement character.
-func lossy(text string) string {
-	return strings.Map(func(r rune) rune {
-		if inXML(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
-
-func inXML(r rune) bool {
-	return r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r != 0xFFFE && r != 0xFFFF
 }
 
 // flowing renews a probe's lease with each read of the answer. S3 sends white

@@ -68,13 +68,13 @@ func TestSettledIsToldOfABodyAtItsEnd(t *testing.T) {
 
 type panicking struct{ objectstore.Reader }
 
-func (panicking) HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+func (panicking) HeadBucket(context.Context, *s3.HeadBucketInput, ...func(*s3.Options)) (*s3.HeadBucketOutput, error) {
 	panic("client")
 }
 
 func TestSettledHearsNothingOfPanics(t *testing.T) {
 	g, _ := breaker(t, resilience.Config{})
 	told := doortest.Hear(&g.Settled)
-	assert.Panics(t, func() { _, _ = g.HeadObject(t.Context(), panicking{}, &s3.HeadObjectInput{}) })
+	assert.Panics(t, func() { _, _ = g.HeadBucket(t.Context(), panicking{}, anyBucket) })
 	assert.Empty(t, *told)
 }

@@ -63,6 +63,9 @@ func (g Guard) UploadFile(
 	optFns ...func(*transfermanager.Options),
 ) (*transfermanager.UploadObjectOutput, error) {
 	const op = "UploadFile"
+	if _, err := subject(op, in); err != nil {
+		return nil, err
+	}
 	if in.Body != nil {
 		return nil, &InputError{op, "leave Body out, the file is the body"}
 	}
