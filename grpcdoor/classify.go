@@ -3,6 +3,7 @@ package grpcdoor
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,20 +85,32 @@ func verdict(err error) resilience.Verdict {
 	return v
 }
 
-// Unsent reports whether a status is gRPC's own refusal to send a call. It has
-// no code for those, so their words decide: of encode and Invoke in
-// google.golang.org/grpc, and of internal/metadata.
+// unsent are the beginnings of what google.golang.org/grpc 1.85 says of a call
+// that it does not send, or that its own limits end: encode, compress,
+// getCodec, SendMsg and checkSendMsgSize in package grpc, and Validate in its
+// internal/metadata. The text about sizes is a server's too, of a message that
+// is too large for it.
+var unsent = map[codes.Code][]string{
+	codes.ResourceExhausted: {
+		"grpc: trying to send message larger than max", "trying to send message larger than max",
+		"grpc: received message larger than max",
+	},
+	codes.Canceled: {"grpc: the client connection is closing"},
+	codes.Internal: {
+		"grpc: error while marshaling", "string field contains invalid UTF-8", "grpc: Compressor is not installed",
+		"grpc: error while compressing", "grpc: no codec registered", "no codec registered",
+		"SendMsg called after CloseSend", `header key "`, "there is an empty key in the header",
+	},
+	codes.Unauthenticated: {"transport: cannot send secure credentials on an insecure connection"},
+}
+
+// Unsent reports whether a status is gRPC's own refusal to send a call, or of an
+// answer beyond the caller's limit. It has no code for those, so the beginning
+// of its words decides.
 func Unsent(st *status.Status) bool {
-	switch st.Code() {
-	case codes.ResourceExhausted:
-		return strings.Contains(st.Message(), "larger than max")
-	case codes.Canceled:
-		return strings.Contains(st.Message(), "the client connection is closing")
-	case codes.Internal:
-		return strings.Contains(st.Message(), "invalid UTF-8") || strings.HasPrefix(st.Message(), `header key "`)
-	default:
-		return false
-	}
+	return slices.ContainsFunc(unsent[st.Code()], func(words string) bool {
+		return strings.HasPrefix(st.Message(), words)
+	})
 }
 
 // retryInfo is the time to wait that a status names, or 0.

@@ -164,6 +164,9 @@ func TestEveryCodeHasItsOutcome(t *testing.T) {
 			resilience.Verdict{Outcome: ignored},
 		},
 		{status.Error(codes.Internal, "string field contains invalid UTF-8"), resilience.Verdict{Outcome: ignored}},
+		{status.Error(codes.ResourceExhausted, "rate larger than max of 100/s"), resilience.Verdict{Outcome: throttled}},
+		{status.Error(codes.Internal, "row 7: invalid UTF-8"), resilience.Verdict{Outcome: failure}},
+		{status.Error(codes.Internal, "grpc: failed to unmarshal the received message: string field contains invalid UTF-8"), resilience.Verdict{Outcome: failure}},
 		{resilience.ErrOpen, resilience.Verdict{Outcome: ignored}},
 	} {
 		assert.Equal(t, row.want, grpcdoor.Classify(t.Context(), row.err), "%d: %v", i, row.err)
@@ -192,7 +195,7 @@ func TestServiceConfigRetriesNothing(t *testing.T) {
 	s := &service{unary: func(context.Context) error { return status.Error(codes.Unavailable, "down") }}
 	b := newBreaker(t, resilience.Config{})
 	c := dial(t, s.serve(t), grpcdoor.Config{Breaker: b}, grpc.WithDefaultServiceConfig(`{"methodConfig":[{
-		"name":[{}], "waitForReady":false,
+		"name":[{}], "waitForReady":true,
 		"retryPolicy":{"maxAttempts":5,"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":1,
 			"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
 	require.Error(t, call(t.Context(), c))
@@ -205,7 +208,8 @@ func TestServerThatIsDownIsAFailureAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, lis.Close())
 	b := newBreaker(t, resilience.Config{})
-	c := dial(t, lis.Addr().String(), grpcdoor.Config{Breaker: b})
+	c := dial(t, lis.Addr().String(), grpcdoor.Config{Breaker: b},
+		grpc.WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"waitForReady":true}]}`))
 	for range 5 {
 		assert.Equal(t, codes.Unavailable, status.Code(call(t.Context(), c)))
 	}
@@ -223,8 +227,14 @@ func TestWhatCannotBeSentIsIgnored(t *testing.T) {
 			Payload: &grpc_testing.Payload{Body: make([]byte, 100)},
 		})
 		require.Error(t, err)
+		for _, option := range []grpc.CallOption{grpc.UseCompressor("none"), grpc.CallContentSubtype("none")} {
+			_, err = c.EmptyCall(t.Context(), &grpc_testing.Empty{}, option)
+			require.Error(t, err)
+		}
+		_, err = c.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{ResponseStatus: &grpc_testing.EchoStatus{Message: "\xff"}})
+		require.Error(t, err)
 	}
-	assert.EqualValues(t, 10, b.Snapshot().Ignored)
+	assert.EqualValues(t, 25, b.Snapshot().Ignored)
 	assert.Zero(t, s.seen())
 }
 
@@ -293,6 +303,36 @@ func TestEndOfAStreamDecidesItsOutcome(t *testing.T) {
 			row.use(t, both, cancel)
 			assert.Equal(t, []resilience.Outcome{row.want}, told)
 		})
+	}
+}
+
+// One goroutine sends and another receives: the end of one use was taken for
+// that of both, and a server that hangs for an abandoned call.
+func TestDeadlineOfAStreamInUseIsAFailure(t *testing.T) {
+	s := &service{stream: func(both grpc.ServerStream) error {
+		<-both.Context().Done()
+		return both.Context().Err()
+	}}
+	addr := s.serve(t)
+	for range 10 {
+		b := newBreaker(t, resilience.Config{})
+		var told []resilience.Outcome
+		c := dial(t, addr, grpcdoor.Config{Breaker: b, Settled: func(v resilience.Verdict) { told = append(told, v.Outcome) }})
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		both, err := c.FullDuplexCall(ctx)
+		require.NoError(t, err)
+		sending := make(chan struct{})
+		go func() {
+			defer close(sending)
+			for both.Send(&grpc_testing.StreamingOutputCallRequest{}) == nil {
+				runtime.Gosched()
+			}
+		}()
+		_, err = both.Recv()
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		<-sending
+		cancel()
+		assert.Equal(t, []resilience.Outcome{resilience.Failure}, told)
 	}
 }
 

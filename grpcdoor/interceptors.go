@@ -37,13 +37,14 @@ type ConfigError struct{ Problem string }
 // Error says what is wrong.
 func (e *ConfigError) Error() string { return "grpcdoor: " + e.Problem }
 
-// DialOptions are the interceptors of c, and the end of retries by a service
-// config. They go before options of your own.
+// DialOptions are the interceptors of c, and the end of retries and waits by a
+// service config. They go before options of your own.
 func DialOptions(c Config) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(Unary(c)),
 		grpc.WithChainStreamInterceptor(Stream(c)),
 		grpc.WithDisableRetry(),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(false)), // whatever a service config says
 	}
 }
 

@@ -1,28 +1,32 @@
 package httpdoor
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-go/penstock/internal/door"
 )
 
-// withBody is r with the context of its call, whose body renews a probe's lease
-// as it is sent.
-func withBody(ctx context.Context, r *http.Request, h *door.Handle) *http.Request {
-	sent := r.WithContext(ctx)
-	if r.Body != nil && r.Body != http.NoBody {
-		sent.Body = &sending{r.Body, h}
+// withBody is r with the context of its call, and its body, or nil.
+func withBody(r *http.Request, h *door.Handle) (*http.Request, *sending) {
+	sent := r.WithContext(h.Context())
+	if r.Body == nil || r.Body == http.NoBody {
+		return sent, nil
 	}
-	return sent
+	body := &sending{ReadCloser: r.Body, h: h}
+	sent.Body = body
+	return sent, body
 }
 
+// sending is a request's body, which renews a probe's lease as it is sent.
 type sending struct {
 	io.ReadCloser
-	h *door.Handle
+
+	h      *door.Handle
+	broken atomic.Bool // its reader said an error
 }
 
 func (b *sending) Read(p []byte) (int, error) {
@@ -30,24 +34,34 @@ func (b *sending) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.h.RenewFor(0) // what is below may have bounded a longer silence
 	}
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own contract
+		b.broken.Store(true)
+	}
 	return n, err
 }
 
+// failed reports whether the caller's reader did.
+func (b *sending) failed() bool { return b != nil && b.broken.Load() }
+
 // receiving is a response's body at whose end the call ends.
 type receiving struct {
-	inner  io.ReadCloser
-	h      *door.Handle
-	cancel context.CancelFunc // ends what is below
+	inner io.ReadCloser
+	h     *door.Handle
 }
 
 // follow puts the end of the call at the end of its body. If nobody reads or
 // closes it, the call is abandoned when the body is garbage-collected.
-func follow(h *door.Handle, cancel context.CancelFunc, body io.ReadCloser) io.ReadCloser {
-	b := &receiving{body, h, cancel}
+func follow(h *door.Handle, body io.ReadCloser) io.ReadCloser {
+	b := &receiving{body, h}
 	if h.Holds() {
 		runtime.AddCleanup(b, (*door.Handle).Abandon, h)
 	}
-	if w, ok := body.(io.Writer); ok {
+	w, writes := body.(io.Writer)
+	half, halves := body.(halfCloser)
+	switch {
+	case writes && halves:
+		return &switchedHalf{switched{b, w}, half}
+	case writes:
 		return &switched{b, w}
 	}
 	return b
@@ -76,25 +90,49 @@ const (
 	drainBytes = 4 << 10
 )
 
-// Close ends the call. Before the end of the body, that says nothing.
+// Close ends the call. Before the end of the body, or beside a Read, that says
+// nothing.
 func (b *receiving) Close() error {
 	if !b.h.Over() {
-		timer := time.AfterFunc(drainTime, b.cancel)
-		if _, err := io.CopyN(io.Discard, b.inner, drainBytes); err == io.EOF { //nolint:errorlint // the very end
+		if !b.h.InUse() && b.drained() {
 			b.h.End(nil)
 		}
-		timer.Stop()
 		b.h.Abandon()
 	}
-	err := b.inner.Close()
-	b.cancel()
-	return err
+	return b.inner.Close()
 }
+
+// drained reads what is left, if that is next to nothing. It may leave a Read
+// behind, which ends with the Close that follows.
+func (b *receiving) drained() bool {
+	whole := make(chan bool, 1)
+	go func() {
+		defer func() {
+			if recover() != nil { // the caller would have had it, and did not read
+				whole <- false
+			}
+		}()
+		_, err := io.CopyN(io.Discard, b.inner, drainBytes)
+		whole <- err == io.EOF //nolint:errorlint // the very end
+	}()
+	timer := time.NewTimer(drainTime)
+	defer timer.Stop()
+	select {
+	case w := <-whole:
+		return w
+	case <-timer.C:
+		return false
+	}
+}
+
+// halfCloser ends one direction of a connection.
+type halfCloser interface{ CloseWrite() error }
 
 // switched is the body of a response that speaks another protocol from there
 // on. Its call ends with a success when it is closed.
 type switched struct {
 	*receiving
+
 	w io.Writer
 }
 
@@ -108,7 +146,11 @@ func (b *switched) Write(p []byte) (int, error) {
 
 func (b *switched) Close() error {
 	b.h.End(nil)
-	err := b.inner.Close()
-	b.cancel()
-	return err
+	return b.inner.Close()
+}
+
+// switchedHalf is one that can be closed in one direction.
+type switchedHalf struct {
+	switched
+	halfCloser
 }

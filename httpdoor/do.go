@@ -11,19 +11,24 @@ import (
 // it is a *[ConfigError] and nothing is sent. The error is the client's,
 // unwrapped, or the breaker's refusal.
 func Do(ctx context.Context, client *http.Client, request *http.Request) (*http.Response, error) {
-	t, err := guarded(client)
+	t, err := guarded(client, request)
 	if err != nil {
-		closeBody(request)
 		return nil, err
 	}
 	return t.call(request.WithContext(ctx), client.Do)
 }
 
-func guarded(client *http.Client) (*transport, error) {
+// guarded is the client's transport. Where there is none of ours, the request's
+// body is closed.
+func guarded(client *http.Client, request *http.Request) (*transport, error) {
+	if request == nil {
+		return nil, &ConfigError{"the request is nil"}
+	}
 	if client != nil {
 		if t, ok := client.Transport.(*transport); ok {
 			return t, nil
 		}
 	}
+	closeBody(request)
 	return nil, &ConfigError{"the client's Transport is not one of httpdoor.Transport"}
 }

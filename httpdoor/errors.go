@@ -67,6 +67,17 @@ type ConfigError struct{ Problem string }
 // Error says what is wrong.
 func (e *ConfigError) Error() string { return "httpdoor: " + e.Problem }
 
+// callersError marks, within the package, an error of the caller's own code.
+type callersError struct{ error }
+
+// unmarked is err as its caller gets it.
+func unmarked(err error) error {
+	if own, ok := err.(*callersError); ok { //nolint:errorlint // the very value
+		return own.error
+	}
+	return err
+}
+
 // refused reports whether err is the refusal of a breaker further in.
 func refused(err error) bool {
 	var denied *resilience.DeniedError

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/penstock-go/penstock/internal/door"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // JSON is [Do] for an answer that is one JSON value: it reads the response to
@@ -27,9 +28,8 @@ import (
 // Fields that T does not have are passed over. Where the request has no Accept
 // header, application/json is asked for.
 func JSON[T any](ctx context.Context, client *http.Client, request *http.Request) (v T, err error) {
-	t, err := guarded(client)
+	t, err := guarded(client, request)
 	if err != nil {
-		closeBody(request)
 		return v, err
 	}
 	request = request.WithContext(ctx)
@@ -49,18 +49,18 @@ func JSON[T any](ctx context.Context, client *http.Client, request *http.Request
 	err = t.json(h, request, client, &v)
 	h.End(err)
 	u.Returned = true
-	return v, err
+	return v, unmarked(err)
 }
 
 // json sends a request and reads its answer into v.
 func (t *transport) json(h *door.Handle, r *http.Request, client *http.Client, v any) error {
-	resp, err := t.send(h.Context(), h, r, client.Do)
+	resp, verdict, err := t.send(h, r, client.Do)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		return t.refusal(r, resp)
+	if !good(resp) {
+		return refusal(r, resp, verdict)
 	}
 	text, err := t.whole(h, resp)
 	if err == nil {
@@ -80,9 +80,12 @@ func problem(err error, format string, args ...any) error {
 const mostQuoted = 1000
 
 // refusal is the error for a status other than 2xx.
-func (t *transport) refusal(r *http.Request, resp *http.Response) error {
-	e := statusError(r, resp, t.classify(r.Context(), resp, nil))
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, mostQuoted)) // the status says enough
+func refusal(r *http.Request, resp *http.Response, v resilience.Verdict) error {
+	e := statusError(r, resp, v)
+	text, err := io.ReadAll(io.LimitReader(resp.Body, mostQuoted))
+	if err != nil && v.Outcome == resilience.Success { // it was not answered to the end
+		return err
+	}
 	e.Body = strings.ToValidUTF8(strings.Join(strings.Fields(string(text)), " "), "\ufffd")
 	return e
 }
@@ -90,8 +93,8 @@ func (t *transport) refusal(r *http.Request, resp *http.Response) error {
 // whole reads a body that may be JSON.
 func (t *transport) whole(h *door.Handle, resp *http.Response) ([]byte, error) {
 	kind := resp.Header.Get("Content-Type")
-	media, _, err := mime.ParseMediaType(kind)
-	if kind != "" && (err != nil || !mayBeJSON(media)) {
+	media, _, _ := strings.Cut(kind, ";") // whose parameters some servers write wrong
+	if kind != "" && !mayBeJSON(strings.ToLower(strings.TrimSpace(media))) {
 		return nil, problem(nil, "JSON was asked for, and %q came", kind)
 	}
 	var text bytes.Buffer
@@ -135,20 +138,34 @@ func decode(text []byte, into any) error {
 // errorIn is the name of the field in which an object says that it is an error,
 // or "".
 func errorIn(text []byte, kind reflect.Type) string {
-	var object map[string]json.RawMessage
+	var object map[string]any
 	if text[0] != '{' || json.Unmarshal(text, &object) != nil {
 		return ""
 	}
-	for _, name := range []string{"error", "errors"} {
-		switch string(object[name]) {
-		case "", "null", "false", `""`, "[]", "{}":
-			continue
-		}
-		if !hasField(kind, name) {
+	for name, value := range object {
+		says := strings.EqualFold(name, "error") || strings.EqualFold(name, "errors")
+		if says && !empty(value) && !hasField(kind, name) {
 			return name
 		}
 	}
 	return ""
+}
+
+// empty holds for values without a word in them, as some servers send them with
+// every answer.
+func empty(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !empty(e) })
+	case map[string]any:
+		for _, e := range v {
+			if !empty(e) {
+				return false
+			}
+		}
+		return true
+	}
+	return v == nil || v == false || v == "" || v == 0.0
 }
 
 // hasField reports whether values of a type keep the field of an object.

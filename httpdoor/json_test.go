@@ -63,7 +63,7 @@ func TestJSONThatWasNotAskedForIsAFailure(t *testing.T) {
 		"page":               {"text/html; charset=utf-8", "<html>sign in</html>"},
 		"page called JSON":   {"application/json", "<html>sign in</html>"},
 		"no type":            {"", "<html>sign in</html>"},
-		"broken type":        {"application/json; =", "{}"},
+		"broken type":        {"application/", "{}"},
 		"nothing":            {"application/json", ""},
 		"white space":        {"application/json", " \n"},
 		"null":               {"application/json", "null"},

@@ -3,6 +3,7 @@ package httpdoor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/penstock-go/penstock/internal/door"
@@ -21,10 +22,10 @@ type Config struct {
 	Pick func(r *http.Request) *resilience.Breaker
 	// Classify replaces the package's Classify. It must not read the body.
 	Classify func(caller context.Context, r *http.Response, err error) resilience.Verdict
-	// Validate, where set, looks at a response that is a success by Classify
-	// before its caller gets it, and says what is wrong with it. That is a
-	// *ContractError for the caller and a failure for the breaker. It must not
-	// read the body.
+	// Validate, where set, looks at a response of status 2xx that is a success
+	// by Classify before its caller gets it, and says what is wrong with it.
+	// That is a *ContractError for the caller and a failure for the breaker. It
+	// must not read the body.
 	Validate func(*http.Response) error
 	// Settled, where set, is told the verdict of each call that was admitted,
 	// once, in the goroutine that ends the call.
@@ -89,46 +90,45 @@ func (t *transport) CloseIdleConnections() {
 
 // call sends a request under its breaker. The call lasts until the body of the
 // response ends.
-func (t *transport) call(
-	r *http.Request, send func(*http.Request) (*http.Response, error),
-) (*http.Response, error) {
+func (t *transport) call(r *http.Request, send sender) (*http.Response, error) {
 	h, err := t.begin(r)
 	if err != nil {
 		return nil, err
 	}
 	u := h.Using()
 	defer u.Done()
-	ctx, cancel := context.WithCancel(h.Context())
-	resp, err := t.send(ctx, h, r, send)
+	resp, _, err := t.send(h, r, send)
 	switch {
-	case err != nil:
-		h.End(err)
-		cancel()
+	case err != nil || resp == nil:
+		h.End(cmp.Or(err, errNothing))
+	case h.Over(): // its status has ended it
 	case resp.Body == nil || resp.Body == http.NoBody:
 		h.End(nil)
-		cancel()
 	default:
-		if !h.Over() {
-			h.Keep()
-		}
-		resp.Body = follow(h, cancel, resp.Body)
+		h.Keep()
+		resp.Body = follow(h, resp.Body)
 	}
 	u.Returned = true
-	return resp, err
+	return resp, unmarked(err)
 }
+
+// errNothing is a base that breaks the rules of http.RoundTripper; net/http says
+// so to the caller.
+var errNothing = errors.New("httpdoor: neither a response nor an error")
 
 // begin admits r as a call. The body of a request that is not admitted is
 // closed.
-func (t *transport) begin(r *http.Request) (*door.Handle, error) {
-	guard, err := t.guard(r)
-	if err == nil {
-		var h *door.Handle
-		if h, err = door.Begin(r.Context(), guard, t.op); err == nil {
-			return h, nil
+func (t *transport) begin(r *http.Request) (h *door.Handle, err error) {
+	defer func() {
+		if h == nil {
+			closeBody(r)
 		}
+	}()
+	guard, err := t.guard(r)
+	if err != nil {
+		return nil, err
 	}
-	closeBody(r)
-	return nil, err
+	return door.Begin(r.Context(), guard, t.op)
 }
 
 func closeBody(r *http.Request) {
@@ -158,6 +158,8 @@ func (t *transport) read(caller context.Context, err error) resilience.Verdict {
 		return e.verdict
 	case *ContractError:
 		return resilience.Verdict{Outcome: resilience.Failure}
+	case *callersError:
+		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
 	return t.classify(caller, nil, err)
 }
@@ -169,25 +171,61 @@ func (t *transport) classify(caller context.Context, r *http.Response, err error
 	return Classify(caller, r, err)
 }
 
-// send sends r. Where the response's status is not a success, that ends the
-// call, whatever becomes of the body.
+// sender is a RoundTrip, or the Do of a client.
+type sender func(*http.Request) (*http.Response, error)
+
+// send sends r and reads what came back. Where the response's status is not a
+// success, that ends the call, whatever becomes of the body. What the caller's
+// own code says, its body's reader or its CheckRedirect, is a *callersError.
 func (t *transport) send(
-	ctx context.Context, h *door.Handle, r *http.Request, send func(*http.Request) (*http.Response, error),
-) (*http.Response, error) {
-	resp, err := send(withBody(ctx, r, h))
-	if err != nil {
-		return resp, err // both, as http.Client has it where CheckRedirect fails
+	h *door.Handle, r *http.Request, send sender,
+) (resp *http.Response, v resilience.Verdict, err error) {
+	sent, body := withBody(r, h)
+	resp, err = send(sent)
+	switch {
+	case err != nil && (resp != nil || body.failed()): // the former where CheckRedirect fails
+		return resp, v, &callersError{err}
+	case err != nil || resp == nil:
+		return resp, v, err
 	}
-	v := t.classify(r.Context(), resp, nil)
+	returned := false
+	defer func() { // a classifier may panic
+		if resp != nil && (!returned || err != nil) {
+			closeResponse(resp)
+			resp = nil
+		}
+	}()
+	restore(resp, r, sent)
+	v = t.classify(r.Context(), resp, nil)
 	if v.Outcome != resilience.Success {
 		h.End(statusError(r, resp, v))
-		return resp, nil
-	}
-	if t.config.Validate != nil {
+	} else if t.config.Validate != nil && good(resp) {
 		if wrong := t.config.Validate(resp); wrong != nil {
-			_ = resp.Body.Close()
-			return nil, &ContractError{r.Method, shown(r.URL), "the response is not valid", wrong}
+			err = &ContractError{r.Method, shown(r.URL), "the response is not valid", wrong}
 		}
 	}
-	return resp, nil
+	returned = true
+	return resp, v, err
+}
+
+// restore gives a response the caller's own request: the one that was sent has
+// the context of the call.
+func restore(resp *http.Response, r, sent *http.Request) {
+	switch resp.Request {
+	case nil:
+	case sent:
+		resp.Request = r
+	default: // of another hop
+		resp.Request = resp.Request.WithContext(r.Context())
+	}
+}
+
+func good(r *http.Response) bool {
+	return r.StatusCode >= http.StatusOK && r.StatusCode < http.StatusMultipleChoices
+}
+
+func closeResponse(r *http.Response) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
 }

@@ -24,9 +24,9 @@ type Handle struct {
 	started time.Time
 
 	kept bool
-	stop func() bool // the watch over caller, once the call is kept
-	busy atomic.Bool
-	over atomic.Bool // the outcome is decided
+	stop func() bool  // the watch over caller, once the call is kept
+	busy atomic.Int32 // uses of what the call has opened
+	over atomic.Bool  // the outcome is decided
 
 	// OnEnd, if set before fn of Open returns, is called at the end of the
 	// call, whichever it is.
@@ -131,12 +131,15 @@ func (h *Handle) Use(fn func()) {
 	u.Returned = true
 }
 
-// Using is Use in two steps, which allocates nothing: Done is deferred,
-// and Returned set before it.
+// Using is Use in two steps, which allocates nothing: Done is deferred, and
+// Returned set before it.
 func (h *Handle) Using() Usage {
-	h.busy.Store(true)
+	h.busy.Add(1)
 	return Usage{h: h}
 }
+
+// InUse reports whether somebody uses what the call has opened.
+func (h *Handle) InUse() bool { return h.busy.Load() > 0 }
 
 // Usage is one use of what a call has opened.
 type Usage struct {
@@ -146,7 +149,7 @@ type Usage struct {
 
 // Done ends the use.
 func (u *Usage) Done() {
-	u.h.busy.Store(false)
+	u.h.busy.Add(-1)
 	switch {
 	case !u.Returned:
 		u.h.Panicked()
@@ -183,7 +186,7 @@ func (h *Handle) Abandon() {
 
 // forsaken ends the call when its context ends and nobody uses it.
 func (h *Handle) forsaken() {
-	if !h.busy.Load() {
+	if !h.InUse() {
 		h.settle(func() resilience.Verdict { return ignored }, context.Cause(h.caller))
 	}
 }

@@ -15,6 +15,7 @@ var unsent = []string{
 	"net/http: can't write control character in Request.URL", "net/http: nil Context",
 	"unsupported protocol scheme", "invalid proxy address ", "refusing to use HTTP_PROXY value in CGI environment",
 	"http: no Host in request URL", "http: invalid Host header", "http: nil Request.", "http: Request.ContentLength=",
+	"http: ContentLength=",
 	"http: Request.RequestURI can't be set in client requests",
 }
 
