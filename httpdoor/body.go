@@ -34,7 +34,7 @@ func (b *sending) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.h.RenewFor(0) // what is below may have bounded a longer silence
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own contract
+	if err != nil && err != io.EOF {
 		b.broken.Store(true)
 	}
 	return n, err

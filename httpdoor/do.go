@@ -18,8 +18,8 @@ func Do(ctx context.Context, client *http.Client, request *http.Request) (*http.
 	return t.call(request.WithContext(ctx), client.Do)
 }
 
-// guarded is the client's transport. Where there is none of ours, the request's
-// body is closed.
+// guarded is the client's transport. If that is not one of ours, the body of
+// the request is closed.
 func guarded(client *http.Client, request *http.Request) (*transport, error) {
 	if request == nil {
 		return nil, &ConfigError{"the request is nil"}

@@ -112,8 +112,8 @@ func (t *transport) call(r *http.Request, send sender) (*http.Response, error) {
 	return resp, unmarked(err)
 }
 
-// errNothing is a base that breaks the rules of http.RoundTripper; net/http says
-// so to the caller.
+// errNothing is a base that breaks the rules of http.RoundTripper; net/http
+// says so to the caller.
 var errNothing = errors.New("httpdoor: neither a response nor an error")
 
 // begin admits r as a call. The body of a request that is not admitted is

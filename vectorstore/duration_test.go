@@ -1,6 +1,7 @@
 package vectorstore
 
 import (
+	"crypto/rand"
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
@@ -18,7 +19,8 @@ func TestCallsAreTimed(t *testing.T) {
 	store, err := sqlitestore.Open(filepath.Join(t.TempDir(), "vectors.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	g := Guard{Breaker: testutil.NewBreaker(t, "timed", resilience.Config{})}
+	name := "timed-" + rand.Text() // since durations are kept by name, also between runs
+	g := Guard{Breaker: testutil.NewBreaker(t, name, resilience.Config{})}
 	_, err = g.HasCollection(t.Context(), store, "c")
 	require.NoError(t, err)
 	g.Breaker.ForceOpen("test")
@@ -27,6 +29,7 @@ func TestCallsAreTimed(t *testing.T) {
 
 	page := httptest.NewRecorder()
 	metrics.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
-	assert.Contains(t, page.Body.String(), `_count{operation="has_collection",upstream="timed"} 1`)
-	assert.NotContains(t, page.Body.String(), `operation="list_collections",upstream="timed"`, "a refusal is no call")
+	assert.Contains(t, page.Body.String(), `_count{operation="has_collection",upstream="`+name+`"} 1`)
+	refused := `operation="list_collections",upstream="` + name + `"`
+	assert.NotContains(t, page.Body.String(), refused, "a refusal is no call")
 }
