@@ -22,16 +22,17 @@ import (
 // for the breaker:
 //
 //   - the caller cancelled its own context: ignored
-//   - the request was never sent (refused by the SDK or by net/http), or the refusal came from another breaker:
-//     ignored
+//   - the request was never sent (refused by the SDK or by net/http), or was
+//     refused by another breaker: ignored
 //   - 401, 402, 403, and 429 for a spent quota or an unpaid bill: denied
 //   - 429 otherwise: throttled
 //   - 503 and 529 that name a time to wait, longer than none: throttled and
 //     unavailable, which is waited out and counts towards opening the breaker
-//   - 501 and 505, which say that the request is not one for this server: ignored
+//   - 501 and 505, which say that the request is not one for this server:
+//     ignored
 //   - 408 and other 5xx: failure; any other 4xx: ignored
-//   - connections, deadlines of any origin, answers that cannot be read, *[ContractError] without a word of the
-//     server's, and all else: failure
+//   - connections, deadlines of any origin, answers that cannot be read,
+//     *[ContractError] without a word of the server's, and all else: failure
 //
 // An error in a stream or an answer under status 200 has no status; its type
 // and code are read as if it had the one that they stand for. The doors know

@@ -40,9 +40,9 @@ type Config struct {
 	Organization string
 	// DialTimeout bounds the connection, TLS included. Default 10 s.
 	DialTimeout time.Duration
-	// Timeout bounds a call from its start to the last byte of its answer,
-	// unless a model writes the answer: embeddings, the list of models. Default
-	// 2 min.
+	// Timeout bounds a call whose answer is not written by a model, such as
+	// embeddings and the list of models, from its start to the last byte of the
+	// answer. Default 2 min.
 	Timeout time.Duration
 	// ChatTimeout is Timeout for chat, whose model may think for minutes. Of a
 	// stream it bounds the wait for the headers, and each silence before the
@@ -152,8 +152,8 @@ func cutFold(text, prefix string) (string, bool) {
 //	cfg.HTTPClient, err = llm.NewHTTPClient(llm.Config{})
 //	client := openai.NewClientWithConfig(cfg)
 //
-// BaseURL, APIKey and Organization mean nothing here. net/http refuses a key
-// with a line break in it before it sends anything; the doors ignore that.
+// BaseURL, APIKey and Organization are not used here. net/http refuses a key
+// with a line break in it before it sends anything, which counts as nothing.
 func NewHTTPClient(c Config) (*http.Client, error) {
 	t, err := c.bounded()
 	if err != nil {

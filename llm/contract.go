@@ -12,9 +12,9 @@ import (
 	"github.com/penstock-go/penstock/internal/plain"
 )
 
-// ContractError is an answer that came without an error and is none: a server
-// that says 200 and sends no vectors, one that fails in the middle of its
-// answer, or another server altogether. It counts as a failure of the upstream;
+// ContractError is a response that is not the answer, although its status is a
+// success: from a server that sends no vectors, from one that fails in the
+// middle of its answer, or from another kind of server. It counts as a failure of the upstream;
 // but where the server says in the answer what is wrong, it wraps an
 // *openai.APIError, whose code or type decides.
 type ContractError struct {

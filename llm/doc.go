@@ -14,9 +14,9 @@
 // # What a caller gets
 //
 // While the breaker is closed: the SDK's result and the SDK's error, unwrapped.
-// While it is open: a *[resilience.OpenError] at once, and nothing is sent. An
-// answer that came without an error but is none is a *[ContractError]. See
-// [Classify] for what counts as a failure of the server.
+// While it is open: a *[resilience.OpenError] at once, and nothing is sent. A
+// response that is not the answer, although its status is a success, is a
+// *[ContractError]. See [Classify] for what counts as a failure of the server.
 //
 // # What the SDK leaves out
 //

@@ -131,34 +131,44 @@ func mayBeError(text []byte) bool {
 		slices.ContainsFunc(codes, func(name string) bool { return bytes.Contains(text, []byte(`"`+name+`"`)) })
 }
 
+// troubles are parts of the codes of errors, such as Throttling.RateQuota and
+// InternalError.Algo.
+var troubles = []string{
+	"error", "fail", "invalid", "exceed", "limit", "denied", "unauthorized", "forbidden", "permission", "throttl",
+	"quota", "billing", "payment", "arrear", "unavailable", "overload", "exhausted", "timeout", "abort", "exception",
+	"internal", "unsupported", "not_found", "notfound", "too_large", "terminated",
+}
+
 // isError reports whether a text is an error itself, in words and code. A code
-// alone, words alone and a status in words may also be those of an event that
-// says how far the answer is.
+// alone and words alone are those of an event that says how far the answer is,
+// and so may be a number below 400 or a word that names no trouble.
 func isError(text []byte) bool {
 	var fields map[string]any
 	if json.Unmarshal(text, &fields) != nil {
 		return false
 	}
-	words := wordsIn(fields)
-	if data, _ := fields["data"].([]any); words == "" || len(data) > 0 {
+	if data, _ := fields["data"].([]any); wordsIn(fields) == "" || len(data) > 0 {
 		return false
 	}
-	for _, name := range codes {
-		switch c := fields[name].(type) {
-		case float64:
-			if c >= http.StatusBadRequest || !success(words) && c != 0 && (c < 100 || c >= http.StatusMultipleChoices) {
-				return true
-			}
-		case string:
-			if name == "status" && statusNamed(c) == 0 {
-				continue
-			}
-			if c != "" && !success(c) {
-				return true
-			}
-		}
+	return slices.ContainsFunc(codes, func(name string) bool { return isTrouble(name, fields[name]) })
+}
+
+// isTrouble reports whether the value of one of the codes is that of an error.
+func isTrouble(name string, value any) bool {
+	text, isText := value.(string)
+	number, isNumber := value.(float64)
+	if n, err := strconv.ParseFloat(text, 64); isText && err == nil {
+		number, isNumber = n, true
 	}
-	return false
+	switch {
+	case name == "error_code":
+		return !empty(value) && !success(value)
+	case isNumber:
+		return number < 0 || number >= http.StatusBadRequest
+	case name == "status":
+		return false
+	}
+	return slices.ContainsFunc(troubles, func(part string) bool { return strings.Contains(strings.ToLower(text), part) })
 }
 
 // wordsIn is the message of an error, or "".

@@ -39,7 +39,7 @@ type piece struct {
 	Delta json.RawMessage `json:"delta"`
 }
 
-// speaking are the choices that a chunk has content of.
+// speaking are the choices that have content in a chunk.
 func speaking(text []byte) (choices []int) {
 	var p piece
 	_ = json.Unmarshal(text, &p) // what does not fit is the SDK's to refuse

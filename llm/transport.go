@@ -77,8 +77,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// seen is the body of an answer without what the SDK cannot read, or passes
-// over.
+// seen is the body of an answer, rewritten where the SDK cannot read it or would
+// pass over an error in it.
 func seen(w *wait, status int, b io.ReadCloser, keys []string) io.ReadCloser {
 	switch {
 	case status >= http.StatusBadRequest:
@@ -99,9 +99,9 @@ func seen(w *wait, status int, b io.ReadCloser, keys []string) io.ReadCloser {
 	return b // no door's: what an error in it means is the caller's to know
 }
 
-// whole is a body that is seen as a whole before the SDK reads it. Servers say
-// back the key that was sent, and errors are logged; an error in an answer has
-// the place of the answer.
+// whole is a body that is read as a whole before the SDK reads it: the key that
+// a server says back is masked, since errors are logged, and an error in an
+// answer is returned in place of the answer.
 type whole struct {
 	io.ReadCloser
 	read func(io.ReadCloser) ([]byte, error)
@@ -194,7 +194,7 @@ type body struct {
 	wait  *wait
 	timer *time.Timer // of the call as a whole
 
-	silence     time.Duration // how long it may say nothing; of no stream, the bound of the whole
+	silence     time.Duration // how long a stream may say nothing; otherwise the bound of the whole answer
 	stream      bool
 	idle        time.Duration // the silence after the first content
 	first       *listener     // for the first content; nil after it
@@ -249,7 +249,8 @@ func (b *body) overflow() (int, error) {
 
 // Close ends the call. The SDK stops reading where the JSON value ends; what
 // may be left of the answer is read, so that its connection can be used again.
-// httpdoor does the same for its own calls, but those of a door pass it by.
+// httpdoor does the same at the end of its own calls, which those of a door are
+// not.
 func (b *body) Close() error {
 	if !b.stream && b.timer.Reset(drainTime) {
 		_, _ = io.CopyN(io.Discard, b.inner, drainBytes)
@@ -264,7 +265,8 @@ func (b *body) shut() error {
 	return b.inner.Close()
 }
 
-// What a rest of an answer may take; a new connection is cheaper than more.
+// What the rest of an answer may take to be read; beyond that a new connection
+// is cheaper.
 const (
 	drainTime  = 20 * time.Millisecond
 	drainBytes = 4 << 10
