@@ -44,9 +44,9 @@ func operation(w *wait, span *trace.Span) door.Op {
 	return door.Op{Name: w.operation, Classify: w.verdict, Span: span, Observe: metrics.ObserveCall}
 }
 
-// call carries an operation that ends when it returns. fn returns the headers of
-// the answer beside it, which may be nil; describe, which may be nil too, gives
-// the span what a good answer says.
+// call carries an operation that ends when it returns. fn returns the headers
+// of the answer beside it, which may be nil; describe, which may be nil too,
+// gives the span what a good answer says.
 func call[T any](
 	ctx context.Context, g Guard, w *wait, span *trace.Span, fn func(context.Context) (T, http.Header, error),
 	describe func(T) []attribute.KeyValue,

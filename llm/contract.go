@@ -14,9 +14,9 @@ import (
 
 // ContractError is a response that is not the answer, although its status is a
 // success: from a server that sends no vectors, from one that fails in the
-// middle of its answer, or from another kind of server. It counts as a failure of the upstream;
-// but where the server says in the answer what is wrong, it wraps an
-// *openai.APIError, whose code or type decides.
+// middle of its answer, or from another kind of server. It counts as a failure
+// of the upstream; but where the server says in the answer what is wrong, it
+// wraps an *openai.APIError, whose code or type decides.
 type ContractError struct {
 	// Operation is the call, such as create_embeddings.
 	Operation string

@@ -7,13 +7,13 @@ import (
 	"io"
 )
 
-// events is the body of a stream, rewritten so that the SDK reads each event and
-// each error as a chunk in one line. By itself the SDK takes `{"error":null,`
-// for an error and loses the chunk, cannot read an error with a comment or an
-// event line before it, hands on what an error event says as if it were a
-// chunk, passes over fields named error, a first line with a byte order mark
-// and a last one without an end, reads each line of data as an event, and gives
-// up after 300 lines without data.
+// events is the body of a stream, rewritten so that the SDK reads each event
+// and each error as a chunk in one line. By itself the SDK takes
+// `{"error":null,` for an error and loses the chunk, cannot read an error with
+// a comment or an event line before it, hands on what an error event says as if
+// it were a chunk, passes over fields named error, a first line with a byte
+// order mark and a last one without an end, reads each line of data as an
+// event, and gives up after 300 lines without data.
 type events struct {
 	io.ReadCloser // closes the body
 	lines         *lines

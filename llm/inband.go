@@ -168,7 +168,8 @@ func isTrouble(name string, value any) bool {
 	case name == "status":
 		return false
 	}
-	return slices.ContainsFunc(troubles, func(part string) bool { return strings.Contains(strings.ToLower(text), part) })
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(troubles, func(part string) bool { return strings.Contains(text, part) })
 }
 
 // wordsIn is the message of an error, or "".

@@ -77,8 +77,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// seen is the body of an answer, rewritten where the SDK cannot read it or would
-// pass over an error in it.
+// seen is the body of an answer, rewritten where the SDK cannot read it or
+// would pass over an error in it.
 func seen(w *wait, status int, b io.ReadCloser, keys []string) io.ReadCloser {
 	switch {
 	case status >= http.StatusBadRequest:
