@@ -62,11 +62,10 @@ func closedWhileRead(t *testing.T, s receiver) error {
 // Close drained the body beside its reader.
 func TestStreamIsClosedBesideItsReader(t *testing.T) {
 	for _, zipped := range []bool{false, true} {
+		below, guard := newGuard(resilience.Config{}), newGuard(resilience.Config{})
 		client := newClient(t, llm.Config{
-			BaseURL: silentAfter(t, part(0, "a", "", ""), zipped),
-			Breaker: newGuard(resilience.Config{FailMax: 100}).Breaker,
+			BaseURL: silentAfter(t, part(0, "a", "", ""), zipped), Breaker: below.Breaker,
 		})
-		guard := newGuard(resilience.Config{})
 		for range 10 {
 			undoored, err := client.CreateChatCompletionStream(t.Context(), ask("x"))
 			require.NoError(t, err)
@@ -78,6 +77,7 @@ func TestStreamIsClosedBesideItsReader(t *testing.T) {
 			require.NoError(t, stream.Close())
 		}
 		assert.EqualValues(t, 10, guard.Breaker.Snapshot().Ignored)
+		assert.EqualValues(t, 10, below.Breaker.Snapshot().Ignored)
 	}
 }
 
