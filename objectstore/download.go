@@ -38,9 +38,9 @@ type DownloadFileOutput struct {
 // DownloadFile gets an object into the file at path. The bytes go to a hidden
 // file in the same folder, which is checked, synced and renamed when it is
 // whole: until then path is what it was before, also after a kill. Checked are
-// the size, the MD5 where the ETag is one, and the SHA-256 where the object's
-// metadata has one (UploadFile puts it there); a difference is a
-// *ContractError.
+// the range and the size, the MD5 where the ETag is one, and the SHA-256 where
+// the object's metadata has one (UploadFile puts it there); a difference is a
+// *ContractError, as is a part of the object that was not asked for.
 //
 // Where path is a symbolic link, the file that it leads to is written, in that
 // file's folder, and the link stays. A folder, a device or a pipe is an
@@ -63,7 +63,7 @@ func (g Guard) DownloadFile(
 	if err != nil {
 		return nil, err
 	}
-	d := &download{guard: g, client: client, in: in, path: path, optFns: once(optFns), prefix: partialPrefix(in, path)}
+	d := &download{guard: g, client: client, in: in, path: path, optFns: once(optFns), total: -1, prefix: partialPrefix(in, path)}
 	defer d.close()
 	d.resume()
 	out, err := d.run(ctx)
@@ -162,6 +162,7 @@ type download struct {
 
 	file    *os.File // the partial file, locked
 	etag    string   // of the object whose bytes it has; "" where it cannot be resumed
+	total   int64    // the object's bytes; negative where nobody has said
 	resumed int64
 }
 
@@ -185,48 +186,39 @@ func (d *download) run(ctx context.Context) (*DownloadFileOutput, error) {
 		if err != nil {
 			return nil, err
 		}
+		if got.Body == nil {
+			return nil, d.broken("the answer has no body")
+		}
 		defer got.Body.Close()
 		return d.receive(h, got)
 	})
 }
 
 func (d *download) receive(h *door.Handle, got *s3.GetObjectOutput) (*DownloadFileOutput, error) {
-	start, total, err := extent(got)
-	if err != nil {
-		return nil, d.broken(err.Error())
-	}
-	if d.resumed > 0 && (aws.ToString(got.ETag) != d.etag || start != d.resumed && start != 0) {
+	if d.resumed > 0 && aws.ToString(got.ETag) != d.etag {
 		return nil, &localError{errChanged}
 	}
-	if err := d.place(got, start); err != nil {
+	start, total, problem := extent(got, d.resumed)
+	if start > 0 && d.total >= 0 && total != d.total {
+		problem = fmt.Sprintf("the object had %d bytes and has %d, and its ETag is the same", d.total, total)
+	}
+	if problem != "" {
+		d.drop() // the next try asks for the whole
+		return nil, d.broken(problem)
+	}
+	if err := d.place(got, start, total); err != nil {
 		return nil, &localError{err}
 	}
-	if err := d.write(h, got.Body); err != nil {
+	if err := d.write(h, got.Body, total-start); err != nil {
 		return nil, err
 	}
 	return d.verify(h, got, total)
 }
 
-// extent is where the answer's bytes begin and how long the object is; -1
-// where the store does not say.
-func extent(got *s3.GetObjectOutput) (start, total int64, err error) {
-	if got.ContentRange == nil {
-		if got.ContentLength == nil {
-			return 0, -1, nil
-		}
-		return 0, *got.ContentLength, nil
-	}
-	var last int64
-	if _, err = fmt.Sscanf(*got.ContentRange, "bytes %d-%d/%d", &start, &last, &total); err != nil {
-		err = fmt.Errorf("the Content-Range %q cannot be read", *got.ContentRange)
-	}
-	return start, total, err
-}
-
 // place has the partial file ready to take the bytes from start on.
-func (d *download) place(got *s3.GetObjectOutput, start int64) error {
+func (d *download) place(got *s3.GetObjectOutput, start, total int64) error {
 	if d.file == nil {
-		if err := d.create(aws.ToString(got.ETag)); err != nil {
+		if err := d.create(aws.ToString(got.ETag), total); err != nil {
 			return fmt.Errorf("objectstore: cannot make a file beside %q: %w", d.path, err)
 		}
 	}
@@ -238,10 +230,17 @@ func (d *download) place(got *s3.GetObjectOutput, start int64) error {
 	return err
 }
 
-func (d *download) write(h *door.Handle, body io.Reader) error {
+// write takes the body, of which left bytes were announced; negative where
+// nothing was.
+func (d *download) write(h *door.Handle, body io.Reader, left int64) error {
+	announced := left >= 0
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := body.Read(buf)
+		if left -= int64(n); announced && left < 0 {
+			d.drop()
+			return d.broken("more bytes came than were announced")
+		}
 		if n > 0 {
 			h.Renew()
 			if _, err := d.file.Write(buf[:n]); err != nil {

@@ -10,16 +10,17 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// A partial download is called ".penstock-<what>-<etag>.part": a hash of the
-// file's name and the object's, and the object's ETag in hex. Its writer holds
-// a lock on it. One that cannot be shared or resumed has a random word for its
-// ETag.
+// A partial download is called ".penstock-<what>-<etag>-<size>.part": a hash of
+// the file's name and the object's, the object's ETag in hex and its bytes, -1
+// where nobody has said. Its writer holds a lock on it. One that cannot be
+// shared or resumed has a random word for its ETag and size.
 const (
 	partialStart = ".penstock-"
 	partialEnd   = ".part"
@@ -48,9 +49,8 @@ func (d *download) partials() []string {
 // resume takes over what an earlier try has left, if nobody else has it.
 func (d *download) resume() {
 	for _, name := range d.partials() {
-		text := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), d.prefix), partialEnd)
-		etag, err := hex.DecodeString(text)
-		if err != nil {
+		etag, total, ok := objectOf(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), d.prefix), partialEnd))
+		if !ok {
 			continue
 		}
 		f, err := claim(name, os.O_RDWR)
@@ -58,20 +58,32 @@ func (d *download) resume() {
 			continue
 		}
 		if info, err := f.Stat(); err == nil && info.Size() > 0 {
-			d.file, d.etag, d.resumed = f, string(etag), info.Size()
+			d.file, d.etag, d.total, d.resumed = f, etag, total, info.Size()
 			return
 		}
 		_ = f.Close()
 	}
 }
 
-// create makes the partial file for an object with that ETag.
-func (d *download) create(etag string) error {
+// objectOf reads the ETag and the bytes of the object out of a partial file's
+// name.
+func objectOf(name string) (etag string, total int64, ok bool) {
+	text, size, _ := strings.Cut(name, "-")
+	tag, err := hex.DecodeString(text)
+	if err != nil {
+		return "", 0, false
+	}
+	total, err = strconv.ParseInt(size, 10, 64)
+	return string(tag), total, err == nil
+}
+
+// create makes the partial file for an object with that ETag and so many bytes.
+func (d *download) create(etag string, total int64) error {
 	folder := filepath.Dir(d.path)
 	if etag != "" && len(etag) <= 64 {
-		name := filepath.Join(folder, d.prefix+hex.EncodeToString([]byte(etag))+partialEnd)
+		name := filepath.Join(folder, fmt.Sprintf("%s%x-%d%s", d.prefix, etag, total, partialEnd))
 		if f, err := claim(name, os.O_RDWR|os.O_CREATE); err == nil {
-			d.file, d.etag = f, etag
+			d.file, d.etag, d.total = f, etag, total
 			return nil
 		}
 	}
@@ -125,7 +137,7 @@ func (d *download) drop() {
 		_ = os.Remove(d.file.Name())
 		_ = d.file.Close()
 	}
-	d.file, d.etag, d.resumed = nil, "", 0
+	d.file, d.etag, d.total, d.resumed = nil, "", -1, 0
 }
 
 // close lets go of a partial file, and of its bytes where they are no use.
