@@ -26,7 +26,8 @@ type sending struct {
 	io.ReadCloser
 
 	h      *door.Handle
-	broken atomic.Bool // its reader said an error
+	closed atomic.Bool // after which its reader may say anything
+	broken atomic.Bool // its reader said an error before
 }
 
 func (b *sending) Read(p []byte) (int, error) {
@@ -34,10 +35,15 @@ func (b *sending) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.h.RenewFor(0) // what is below may have bounded a longer silence
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF && !b.closed.Load() {
 		b.broken.Store(true)
 	}
 	return n, err
+}
+
+func (b *sending) Close() error {
+	b.closed.Store(true)
+	return b.ReadCloser.Close()
 }
 
 // failed reports whether the caller's reader did.

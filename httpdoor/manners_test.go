@@ -134,6 +134,23 @@ func TestCallersReaderIsNoFailure(t *testing.T) {
 	}
 }
 
+// A reader that is closed because the service has gone may say anything.
+func TestReaderThatIsClosedByAFailureIsNoneOfIt(t *testing.T) {
+	b := testutil.NewBreaker(t, "service", resilience.Config{Logger: quiet()})
+	gone := roundTripper(func(r *http.Request) (*http.Response, error) {
+		_ = r.Body.Close()
+		_, _ = r.Body.Read(make([]byte, 1))
+		return nil, errors.New("connection reset")
+	})
+	transport := httpdoor.Transport(gone, httpdoor.Config{Breaker: b})
+	body, _ := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://service", body)
+	require.NoError(t, err)
+	_, err = transport.RoundTrip(r) //nolint:bodyclose // it has no response
+	require.ErrorContains(t, err, "connection reset")
+	want(t, b, "failures 1")
+}
+
 // A proxy over a guarded transport: uploads that its own limit refuses.
 func TestProxysOwnLimitIsNoFailure(t *testing.T) {
 	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
