@@ -63,7 +63,9 @@ func (g Guard) DownloadFile(
 	if err != nil {
 		return nil, err
 	}
-	d := &download{guard: g, client: client, in: in, path: path, optFns: once(optFns), total: -1, prefix: partialPrefix(in, path)}
+	d := &download{
+		guard: g, client: client, in: in, path: path, optFns: once(optFns), total: -1, prefix: partialPrefix(in, path),
+	}
 	defer d.close()
 	d.resume()
 	out, err := d.run(ctx)
