@@ -19,8 +19,8 @@
 // breaks off is a failure, one that is closed early says nothing; but what is
 // left of it at Close is read, if that is next to nothing, since a decoder of
 // JSON stops before the end. Where nobody closes it, what the call holds (the
-// slot of a probe, a place in a limiter) comes back with the end of its context,
-// or when the body is garbage-collected.
+// slot of a probe, a place in a limiter) comes back with the end of its
+// context, or when the body is garbage-collected.
 //
 // # Calls instead of requests
 //
