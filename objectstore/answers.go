@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/base64"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"net/http"
@@ -124,12 +125,61 @@ func (b *maskedBody) Read(p []byte) (int, error) {
 			tail, err = io.ReadAll(b.ReadCloser)
 			head = append(head, tail...)
 		}
-		b.rest, b.err = bytes.NewReader(secret.Mask(head, b.secrets...)), cmp.Or(err, io.EOF)
+		b.rest, b.err = bytes.NewReader(maskXML(secret.Mask(head, b.secrets...), b.secrets)), cmp.Or(err, io.EOF)
 	}
 	if b.rest.Len() == 0 {
 		return 0, b.err
 	}
 	return b.rest.Read(p)
+}
+
+// maskXML masks what is a secret once the XML is read: escapes, CDATA sections,
+// comments and elements may stand between its bytes. An answer without one
+// stays as it is. Of what cannot be read, the SDK's error has no text.
+func maskXML(text []byte, secrets []string) []byte {
+	found := false
+	open := []*element{{}} // the last one is innermost
+	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.RawToken()
+		inner := open[len(open)-1]
+		switch token := token.(type) {
+		case xml.CharData:
+			inner.text = append(inner.text, token...)
+		case xml.StartElement:
+			open = append(open, &element{name: token.Name.Local})
+		case xml.EndElement:
+			if len(open) == 1 {
+				return text // it is not XML
+			}
+			open = open[:len(open)-1]
+			masked := secret.Mask(inner.text, secrets...)
+			found = found || !bytes.Equal(masked, inner.text)
+			open[len(open)-1].add(inner.name, masked, inner.inside)
+		}
+		if err == nil {
+			continue
+		}
+		if !found {
+			return text
+		}
+		return open[0].inside
+	}
+}
+
+// element is one that has not ended.
+type element struct {
+	name         string
+	text, inside []byte // its own text without that of others, and those in it
+}
+
+// add puts an element that has ended into e.
+func (e *element) add(name string, text, inside []byte) {
+	b := bytes.NewBuffer(e.inside)
+	fmt.Fprintf(b, "<%s>", name)
+	_ = xml.EscapeText(b, text)
+	b.Write(inside)
+	fmt.Fprintf(b, "</%s>", name)
+	e.inside = b.Bytes()
 }
 
 // maskedError is an error of the transport without the secrets that were in its

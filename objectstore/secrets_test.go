@@ -204,3 +204,53 @@ func repeat(w http.ResponseWriter, status int, text string) {
 	}
 	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", text, text)
 }
+
+// An answer is decoded before its text is an error's, and a secret that is
+// escaped or split in the XML was whole there.
+func TestSecretsThatXMLWritesInAnotherWayAreMasked(t *testing.T) {
+	const token = "FwoGZXIvYXdzEBYaD+abc/def==ghijklmnop"
+	each := func(form string) string {
+		var b strings.Builder
+		for _, r := range token {
+			fmt.Fprintf(&b, form, r)
+		}
+		return b.String()
+	}
+	some := func(oldnew ...string) string { return strings.NewReplacer(oldnew...).Replace(token) }
+	const half = "FwoGZXIvYX"
+	rest := strings.TrimPrefix(token, half)
+	for name, form := range map[string]string{
+		"decimal":         each("&#%d;"),
+		"hexadecimal":     each("&#x%04X;"),
+		"some characters": some("/", "&#x2F;", "+", "&#43;", "=", "&#61;"),
+		"CDATA":           "<![CDATA[" + token + "]]>",
+		"CDATA, split":    "<![CDATA[" + half + "]]>" + rest,
+		"two of them":     "<![CDATA[" + half + "]]><![CDATA[" + rest + "]]>",
+		"comment":         half + "<!-- x -->" + rest,
+		"instruction":     half + "<?x y?>" + rest,
+		"element":         half + "<b>bold</b>" + rest,
+		"percent":         some("+", "%2b", "/", "%2f", "=", "%3d"),
+		"percent in XML":  some("+", "&#37;2B", "/", "&#37;2f", "=", "%3D"),
+		"JSON":            some("/", `\/`),
+		"base64url":       some("+", "-", "/", "_"),
+	} {
+		for _, status := range []int{200, 403, 500} {
+			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				fmt.Fprintf(w, "<?xml version=\"1.0\"?>\n<Error xmlns=\"u\"><Code>%s</Code>"+
+					"<Message>a &lt; b: %s</Message><RequestId>%s</RequestId></Error>", form, form, form)
+			})
+			client := newClient(t, objectstore.Config{
+				Endpoint: s.URL, AccessKeyID: "key", SecretAccessKey: "secret", SessionToken: token,
+			})
+			g, _ := breaker(t, resilience.Config{})
+			_, err := g.CopyObject(t.Context(), client, &s3.CopyObjectInput{
+				Bucket: aws.String("b"), Key: aws.String("k"), CopySource: aws.String("b/from"),
+			})
+			at := fmt.Sprintf("%s, %d: %v", name, status, err)
+			require.Error(t, err, at)
+			assert.NotContains(t, err.Error(), "ghijklmnop", at)
+			assert.Contains(t, err.Error(), "a < b: ********", at)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -33,23 +34,47 @@ func Trim(name, value string) (string, error) {
 const least = 8
 
 // Mask replaces each secret in text by "********": as it was sent, and as it is
-// written in a URL, in JSON and in base64. One of less than eight bytes stays.
+// written in a URL, in JSON and in base64, that of URLs too. One of less than
+// eight bytes stays.
 func Mask[T ~string | ~[]byte](text T, secrets ...string) T {
 	masked := string(text)
 	for _, s := range secrets {
 		if len(s) < least {
 			continue
 		}
-		quoted, _ := json.Marshal(s)
-		for _, form := range []string{
-			s, url.QueryEscape(s), url.PathEscape(s), strings.Trim(string(quoted), `"`),
-			strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(s)), "="),
-		} {
+		for _, form := range forms(s) {
 			masked = strings.ReplaceAll(masked, form, "********")
+		}
+		if strings.Contains(masked, "%") {
+			masked = escaped(s).ReplaceAllLiteralString(masked, "********")
 		}
 	}
 	if masked == string(text) {
 		return text
 	}
 	return T(masked)
+}
+
+var urlSafe = strings.NewReplacer("+", "-", "/", "_")
+
+// forms are a secret as servers may write it, but for those of URLs.
+func forms(s string) []string {
+	marshaled, _ := json.Marshal(s)
+	quoted := strings.Trim(string(marshaled), `"`)
+	encoded := base64.RawStdEncoding.EncodeToString([]byte(s))
+	return []string{
+		s, quoted, strings.ReplaceAll(quoted, "/", `\/`), strings.ReplaceAll(s, "/", `\/`),
+		encoded, urlSafe.Replace(encoded), urlSafe.Replace(s),
+	}
+}
+
+var escape = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+// escaped finds a secret in the query or the path of a URL, its hexadecimal
+// digits in either case.
+func escaped(s string) *regexp.Regexp {
+	anyCase := func(form string) string {
+		return escape.ReplaceAllString(regexp.QuoteMeta(form), "(?i:$0)")
+	}
+	return regexp.MustCompile(anyCase(url.QueryEscape(s)) + "|" + anyCase(url.PathEscape(s)))
 }

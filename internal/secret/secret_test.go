@@ -29,9 +29,14 @@ func TestMask(t *testing.T) {
 	const key = `k/y+ "0123<`
 	for _, text := range []string{
 		key, "k%2Fy%2B+%220123%3C", "k%2Fy+%20%220123%3C", `k/y+ \"0123\u003c`, "ay95KyAiMDEyMzw=",
+		"k%2fy%2b+%220123%3c", "k%2fy+%20%220123%3c", `k\/y+ "0123<`, `k\/y+ \"0123\u003c`, `k_y- "0123<`,
 	} {
 		assert.Contains(t, Mask("a "+text+" b", key), "a ********", text)
 		assert.NotContains(t, Mask("a "+text+" b", key), "0123", text)
+	}
+	const bytes = "\xfb\xff\xfe012345"
+	for _, text := range []string{"+//+MDEyMzQ1", "-__-MDEyMzQ1"} {
+		assert.Equal(t, "a ******** b", Mask("a "+text+" b", bytes), text)
 	}
 	assert.Equal(t, "a word", Mask("a word", "word", ""), "a stand-in is part of many words")
 	text := []byte("no key in it")
