@@ -331,12 +331,13 @@ func (b *receivedBody) received(n int, err error) error {
 }
 
 // Close ends the call: as a success if all that was announced has been read.
+// The outcome is decided first, since a Read in another goroutine fails as soon
+// as the body is closed under it.
 func (b *receivedBody) Close() error {
-	err := b.body.Close()
 	if b.left.Load() == 0 {
 		b.h.End(nil)
 	} else {
 		b.h.Abandon()
 	}
-	return err
+	return b.body.Close()
 }

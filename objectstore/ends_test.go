@@ -307,3 +307,41 @@ func TestReceivedBodyThatEndsEarly(t *testing.T) {
 		assert.EqualValues(t, 1, b.Snapshot().Failures)
 	}
 }
+
+// shutBody is a body whose Read lasts until it is closed, and whose Close lasts
+// until the reader knows.
+type shutBody struct {
+	closed, read chan struct{}
+}
+
+func (b shutBody) Read([]byte) (int, error) {
+	<-b.closed
+	return 0, errors.New("read on a closed body")
+}
+
+func (b shutBody) Close() error {
+	close(b.closed)
+	<-b.read
+	return nil
+}
+
+// The close of a body makes a Read in another goroutine fail, which counted as
+// a failure of the store.
+func TestBodyClosedBesideItsReaderIsNoFailure(t *testing.T) {
+	store := openStore(t)
+	keep(t, store, "key", "text", nil)
+	g, b := breaker(t, resilience.Config{})
+	body := shutBody{make(chan struct{}), make(chan struct{})}
+	out, err := g.GetObject(t.Context(), lying{store, func(o *s3.GetObjectOutput) {
+		_ = o.Body.Close()
+		o.Body = body
+	}}, get("key"))
+	require.NoError(t, err)
+	go func() {
+		_, _ = out.Body.Read(make([]byte, 1))
+		close(body.read)
+	}()
+	require.NoError(t, out.Body.Close())
+	assert.EqualValues(t, 1, b.Snapshot().Ignored)
+	assert.Zero(t, b.Snapshot().Failures)
+}
