@@ -8,9 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
@@ -29,8 +33,8 @@ import (
 // region and credentials from the environment, the shared files or the
 // machine's role.
 type Config struct {
-	// Endpoint is the URL of another S3 server, without a path. Default: the
-	// AWS_ENDPOINT_URL variables and files, then AWS.
+	// Endpoint is the URL of another S3 server, without a path, a query or a
+	// fragment. Default: the AWS_ENDPOINT_URL variables and files, then AWS.
 	Endpoint string
 	// Region default: the AWS chain, and us-east-1 where there is an Endpoint.
 	Region string
@@ -98,11 +102,30 @@ func reachable(endpoint string) error {
 		return nil
 	}
 	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
-		const problem = "the endpoint must be http://host:port or https://host:port, without credentials in it"
+	if err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" ||
+		strings.ContainsAny(endpoint, "?#") || !isHost(u.Hostname()) || !isPort(u.Port()) {
+		const problem = "the endpoint must be http://host:port or https://host:port, " +
+			"without credentials, a query or a fragment in it"
 		return &InputError{"NewClient", problem}
 	}
 	return nil
+}
+
+// isHost reports whether name can be that of a host. Letters of other scripts
+// are left to net/http.
+func isHost(name string) bool {
+	if strings.Contains(name, ":") {
+		_, err := netip.ParseAddr(name)
+		return err == nil
+	}
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
+	})
+}
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && port > 0
 }
 
 // logged writes what the SDK has to say.
@@ -118,11 +141,11 @@ func orDefault[T comparable](v, fallback T) T {
 	return v
 }
 
-// NewClient makes an S3 client for production: every wait bounded, the SDK's
-// retries off, no redirect followed, and for servers other than AWS the bucket
-// in the path and checksums only where S3 requires them, since older servers
-// keep the SDK's checksum trailer inside the object. optFns come after all
-// that.
+// NewClient makes an S3 client for production: HTTP/1.1, every wait bounded, the
+// SDK's retries off, no redirect followed, and for servers other than AWS the
+// bucket in the path and checksums only where S3 requires them, since older
+// servers keep the SDK's checksum trailer inside the object. optFns come after
+// all that.
 //
 // Endpoint, region, keys and session token lose outer white space, wherever
 // they come from. A control character inside is an *InputError, or a
@@ -201,7 +224,16 @@ func (c Config) load() ([]func(*config.LoadOptions) error, error) {
 	return opts, nil
 }
 
+// transport has HTTP/1.1 alone: over HTTP/2 the connection is read while nobody
+// reads a body, so the silence of a caller who is slow would be the store's,
+// and net/http repeats requests by itself. S3 has no operation that needs it.
 func (c Config) transport(t *http.Transport) {
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	t.TLSNextProto = nil // what the SDK's transport has learned before
+	if t.TLSClientConfig != nil {
+		t.TLSClientConfig.NextProtos = nil
+	}
 	t.TLSHandshakeTimeout = c.TLSTimeout
 	t.ResponseHeaderTimeout = c.HeaderTimeout
 	t.IdleConnTimeout = min(90*time.Second, c.IdleTimeout/2)

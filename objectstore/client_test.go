@@ -232,3 +232,47 @@ func TestServiceErrorsOfCredentialsAreNotS3s(t *testing.T) {
 }
 
 var swapPayloadHash = v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware
+
+// Over HTTP/2 a caller that paused for longer than IdleTimeout between two
+// reads of a body had a failed connection.
+func TestConnectionsSpeakHTTP1(t *testing.T) {
+	spoken := ""
+	note := func(_ http.ResponseWriter, r *http.Request) { spoken = r.Proto }
+	s := httptest.NewUnstartedServer(http.HandlerFunc(note))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	client := newClient(t, objectstore.Config{Endpoint: s.URL, CAFile: file})
+	defer idle(client)
+	g, _ := breaker(t, resilience.Config{})
+	require.NoError(t, headBucket(t.Context(), client, "bucket")(g))
+	assert.Equal(t, "HTTP/1.1", spoken)
+}
+
+func TestEndpointIsThatOfAServer(t *testing.T) {
+	noAmbient(t)
+	try := func(endpoint string) error {
+		_, err := objectstore.NewClient(t.Context(), objectstore.Config{
+			Endpoint: endpoint, AccessKeyID: "a", SecretAccessKey: "b",
+		})
+		return err
+	}
+	for _, endpoint := range []string{
+		"http://localhost", "http://localhost:8333/", "https://a_b.example:65535", "http://[::1]:8333", "http://[::1]",
+		"http://127.0.0.1:1", "http://ü.example",
+	} {
+		require.NoError(t, try(endpoint), endpoint)
+	}
+	for _, endpoint := range []string{
+		"localhost:8333", "http://", "https://:8333", "http://*", "http://*.example", "http://a,b", "http://(a)",
+		"http://localhost:0", "http://localhost:65536", "http://localhost:99999", "http://localhost:x",
+		"http://localhost?x=1", "http://localhost/?", "http://localhost#f", "http://localhost/#",
+		"http://u:p@localhost", "http://[x]", "http://a b", "ftp://localhost",
+	} {
+		var input *objectstore.InputError
+		require.ErrorAs(t, try(endpoint), &input, endpoint)
+	}
+}
