@@ -182,3 +182,38 @@ func TestSeaweedFSBelowAClient(t *testing.T) {
 	assert.EqualValues(t, 20, b.Snapshot().Successes)
 	assert.EqualValues(t, 20, b.Snapshot().Calls)
 }
+
+// What the guide says of its listings.
+func TestListingsOfSeaweedFS(t *testing.T) {
+	at := upstreams.SeaweedFS(t)
+	client := clientFor(t, at)
+	defer idle(client)
+	g, _ := breaker(t, resilience.Config{})
+	for key, text := range map[string]string{
+		"q/": "", "q/a": "x", "q/b": "x", ".uploads/a": "x", "in/.uploads/a": "x",
+	} {
+		_, err := g.PutObject(t.Context(), client, &s3.PutObjectInput{
+			Bucket: aws.String(at.Bucket), Key: aws.String(key), Body: strings.NewReader(text),
+		})
+		require.NoError(t, err, key)
+	}
+	list := func(prefix string, atMost int32) (keys []string, token *string) {
+		out, err := g.ListObjectsV2(t.Context(), client, &s3.ListObjectsV2Input{
+			Bucket: aws.String(at.Bucket), Prefix: aws.String(prefix), MaxKeys: aws.Int32(atMost),
+		})
+		require.NoError(t, err)
+		for _, o := range out.Contents {
+			keys = append(keys, aws.ToString(o.Key))
+		}
+		return keys, out.NextContinuationToken
+	}
+	keys, token := list("q/", 1)
+	assert.Equal(t, []string{"q/"}, keys)
+	assert.Nil(t, token, "the listing ends")
+	keys, _ = list("q/", 1000)
+	assert.Equal(t, []string{"q/", "q/a", "q/b"}, keys)
+	for _, prefix := range []string{".uploads/", "in/"} {
+		keys, _ = list(prefix, 1000)
+		assert.Empty(t, keys, "a folder .uploads is not listed")
+	}
+}
