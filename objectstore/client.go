@@ -141,9 +141,9 @@ func orDefault[T comparable](v, fallback T) T {
 	return v
 }
 
-// NewClient makes an S3 client for production: HTTP/1.1, every wait bounded, the
-// SDK's retries off, no redirect followed, and for servers other than AWS the
-// bucket in the path and checksums only where S3 requires them, since older
+// NewClient makes an S3 client for production: HTTP/1.1, every wait bounded,
+// the SDK's retries off, no redirect followed, and for servers other than AWS
+// the bucket in the path and checksums only where S3 requires them, since older
 // servers keep the SDK's checksum trailer inside the object. optFns come after
 // all that.
 //
