@@ -5,11 +5,11 @@ import (
 	"net/http"
 )
 
-// Do is client.Do as one call of the breaker that the client's transport picks
-// for request: its redirects are part of the call, where the transport by
-// itself counts each. The client's Transport must be one of [Transport]; else
-// it is a *[ConfigError] and nothing is sent. The error is the client's,
-// unwrapped, or the breaker's refusal.
+// Do is client.Do with ctx, in place of the request's own context, as one call
+// of the breaker that the client's transport picks for request: its redirects
+// are part of the call, where the transport by itself counts each. The client's
+// Transport must be one of [Transport]; else it is a *[ConfigError] and nothing
+// is sent. The error is the client's, unwrapped, or the breaker's refusal.
 func Do(ctx context.Context, client *http.Client, request *http.Request) (*http.Response, error) {
 	t, err := guarded(client, request)
 	if err != nil {

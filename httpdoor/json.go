@@ -18,10 +18,11 @@ import (
 
 // JSON is [Do] for an answer that is one JSON value: it reads the response to
 // its end and decodes it. A response that is not what was asked for counts as a
-// failure of the service and is a *[ContractError]: another media type, such as
-// the page of a proxy; text that is not one JSON value of the type T; null,
-// unless T is a pointer or an interface; nothing at all; an object with an
-// error or errors in it, unless T has a field for it; a body of more than
+// failure of the service and is a *[ContractError]: another media type than
+// JSON, its kin and text/plain, such as the page of a proxy; text that is not
+// one JSON value of the type T; null, unless T is a pointer or an interface;
+// nothing at all (use Do where no body is expected); an object with an error or
+// errors in it, unless T has a field for it; a body of more than
 // Config.MaxBody. A status other than 2xx is a *[StatusError], which counts as
 // its status does.
 //

@@ -93,12 +93,12 @@ func landing(path string) (string, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			return at, vacant(path, at)
 		case err != nil:
-			return "", fmt.Errorf("objectstore: cannot download to %q: %w", path, err)
+			return "", &localError{fmt.Errorf("objectstore: cannot download to %q: %w", path, err)}
 		case info.Mode()&fs.ModeSymlink == 0:
 			return at, writable(path, info)
 		}
 		if at, err = follow(at); err != nil {
-			return "", fmt.Errorf("objectstore: cannot download to %q: %w", path, err)
+			return "", &localError{fmt.Errorf("objectstore: cannot download to %q: %w", path, err)}
 		}
 	}
 	return "", &InputError{"DownloadFile", fmt.Sprintf("the symbolic link %q leads to no file, but in a circle", path)}
@@ -110,7 +110,7 @@ func vacant(path, at string) error {
 		return &InputError{"DownloadFile", fmt.Sprintf("%q does not name a file", path)}
 	}
 	if _, err := os.Stat(filepath.Dir(at)); err != nil {
-		return fmt.Errorf("objectstore: cannot download to %q: %w", path, err)
+		return &localError{fmt.Errorf("objectstore: cannot download to %q: %w", path, err)}
 	}
 	return nil
 }

@@ -433,3 +433,19 @@ func TestLargeFileSeaweedFS(t *testing.T) {
 	at := upstreams.SeaweedFS(t)
 	testLargeFile(t, clientFor(t, at), at.Bucket)
 }
+
+// What the caller's disk does not have is not a failure of S3.
+func TestFilesThatAreNotThereAreTheCallers(t *testing.T) {
+	store := openStore(t)
+	nowhere := filepath.Join(t.TempDir(), "none", "file")
+	_, err := objectstore.UploadFile(t.Context(), store, &transfermanager.UploadObjectInput{
+		Bucket: aws.String("bucket"), Key: aws.String("k"),
+	}, nowhere)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	assert.Equal(t, resilience.Ignored, objectstore.Classify(t.Context(), err).Outcome)
+	_, err = objectstore.DownloadFile(t.Context(), store, &s3.GetObjectInput{
+		Bucket: aws.String("bucket"), Key: aws.String("k"),
+	}, nowhere)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	assert.Equal(t, resilience.Ignored, objectstore.Classify(t.Context(), err).Outcome)
+}

@@ -74,7 +74,7 @@ func (g Guard) UploadFile(
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("objectstore: cannot upload: %w", err)
+		return nil, &localError{fmt.Errorf("objectstore: cannot upload: %w", err)}
 	}
 	if info.IsDir() {
 		return nil, &InputError{op, fmt.Sprintf("%q is a folder", path)}

@@ -133,7 +133,7 @@ func (cfg Config) timeout() time.Duration {
 
 func (cfg Config) sdk(in *inspector) (client.Config, error) {
 	if cfg.Address == "" {
-		return client.Config{}, errors.New("no address")
+		return client.Config{}, errors.New("no address; set Config.Address")
 	}
 	creds, err := cfg.credentials()
 	if err != nil {

@@ -27,6 +27,7 @@
 //     length than its column or of another type than its field, a number in it
 //     that is not finite, a key twice in one call, a value or a message over its
 //     limit, a value that would be stored as another one.
+//     (Package sqlitestore finds some of these itself, with an error of its own.)
 //   - [*ServerError]: what the server said, with its code, which the SDK drops.
 //     Only clients made by NewClient give it.
 //   - [*ContractError]: the answer breaks the rules of the protocol, such as a
