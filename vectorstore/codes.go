@@ -331,7 +331,8 @@ const inputFlag = "is_input_error"
 func serverError(method string, st *commonpb.Status) *ServerError {
 	e := &ServerError{Method: method, Code: st.GetCode(), Reason: st.GetReason(), Retriable: st.GetRetriable()}
 	_, e.InputError = st.GetExtraInfo()[inputFlag]
-	e.older = legacy[st.GetErrorCode()] //nolint:staticcheck // some servers set nothing else
+	//lint:ignore SA1019 some servers set nothing else
+	e.older = legacy[st.GetErrorCode()] //nolint:staticcheck // as above
 	if e.Code == 0 {
 		e.Code = cmp.Or(e.older, unexpected)
 	}
