@@ -149,6 +149,7 @@ func (d *timings) Describe(ch chan<- *prometheus.Desc) { newTiming("").calls.Des
 func (d *timings) Collect(ch chan<- prometheus.Metric) {
 	d.mu.Lock()
 	d.sweepLocked()
+	d.sweepLocked() // during the first, a forgotten breaker may have taken the place of one seen before it
 	all := slices.Collect(maps.Values(d.by))
 	d.mu.Unlock()
 	for _, t := range all {
