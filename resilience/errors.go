@@ -3,7 +3,6 @@ package resilience
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,24 +34,35 @@ type OpenError struct {
 }
 
 // shown is an error's text for display, made when it is first asked for. An
-// error whose text is being made is not waited for: it may include the text of
-// the refusal that shows it.
+// error whose text is being made is not waited for long: it may include the
+// text of the refusal that shows it.
 type shown struct {
-	making sync.Mutex
+	making atomic.Pointer[chan struct{}] // closed once the text is made
 	text   atomic.Pointer[string]
 }
+
+// patience is how long the text that another goroutine makes is waited for.
+const patience = 20 * time.Millisecond
 
 func (s *shown) of(err error) string {
 	if text := s.text.Load(); text != nil {
 		return *text
 	}
-	if !s.making.TryLock() {
-		return ""
+	made := make(chan struct{})
+	if s.making.CompareAndSwap(nil, &made) {
+		defer close(made)
+		text := mask.Text(err)
+		s.text.Store(&text)
+		return text
 	}
-	defer s.making.Unlock()
-	text := mask.Text(err)
-	s.text.Store(&text)
-	return text
+	select {
+	case <-*s.making.Load():
+	case <-time.After(patience): // this goroutine makes it, and asks within
+	}
+	if text := s.text.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // Upstream is the name of the breaker.
