@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"unicode"
 
@@ -71,7 +72,8 @@ func open[T any](ctx context.Context, g Guard, t target, fn func(*door.Handle) (
 
 // left is the error of a call that ended with its context: it is the context's
 // error and its cause, whatever the SDK has made of them. An answer stays what
-// it is, and so does what was never sent.
+// it is, and so does what was never sent. The beginning of a good answer is none:
+// the SDK shows its status, and net/http the cause alone.
 func left(ctx context.Context, err error) error {
 	if err == nil || err == io.EOF || ctx.Err() == nil { //nolint:errorlint // the end of a body
 		return err
@@ -80,7 +82,8 @@ func left(ctx context.Context, err error) error {
 		input *InputError
 		local *localError
 	)
-	if errors.As(err, &input) || errors.As(err, &local) || StatusCode(err) != 0 {
+	status, code := answer(err)
+	if errors.As(err, &input) || errors.As(err, &local) || status >= http.StatusMultipleChoices || code != "" {
 		return err
 	}
 	return ended(ctx, err)

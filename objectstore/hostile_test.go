@@ -78,7 +78,7 @@ func TestServersThatLie(t *testing.T) {
 			started, before := time.Now(), b.Snapshot()
 			err := op(t.Context())
 			after := b.Snapshot()
-			assert.Less(t, time.Since(started), 10*time.Second, "%s: %v", name, err)
+			assert.Less(t, time.Since(started), time.Minute, "%s hangs: %v", name, err)
 			assert.Zero(t, after.Ignored+after.Denied+after.Throttled, "%s: %v", name, err)
 			if !bare[name] {
 				require.Error(t, err, name)
@@ -137,8 +137,13 @@ func TestCancelledAtEachStage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			started := make(chan struct{}, 1)
-			url := hostile.Serve(t, hostile.Stalled(text, func() { started <- struct{}{} }))
-			client := newClient(t, objectstore.Config{Endpoint: url})
+			tell := func() { started <- struct{}{} }
+			said, watch := tell, func(*s3.Options) {}
+			if name == "in the body" {
+				said, watch = nil, func(o *s3.Options) { o.HTTPClient = &ticking{o.HTTPClient, "<Lis", tell} }
+			}
+			url := hostile.Serve(t, hostile.Stalled(text, said))
+			client := newClient(t, objectstore.Config{Endpoint: url}, watch)
 			defer idle(client)
 			for op := range operations(t, objectstore.Guard{}, client) {
 				if name == "in the body" && headersSuffice[op] {

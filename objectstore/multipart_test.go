@@ -341,7 +341,7 @@ func TestWhiteSpaceRenewsTheLease(t *testing.T) {
 		s := serve(t, (&steps{complete: slow(completeResult)}).ServeHTTP)
 		client := plainClient(s.URL)
 		tick := func(o *s3.Options) {
-			o.HTTPClient = &ticking{o.HTTPClient, func() {
+			o.HTTPClient = &ticking{o.HTTPClient, "\n", func() {
 				if ticks++; ticks <= 5 {
 					clock.Advance(40 * time.Second) // the lease has 60
 					enough <- struct{}{}
@@ -361,28 +361,30 @@ func TestWhiteSpaceRenewsTheLease(t *testing.T) {
 	}
 }
 
-// ticking calls tick with each piece of white space that is read.
+// ticking calls tick when a read of a body has given just text.
 type ticking struct {
 	s3.HTTPClient
+	text string
 	tick func()
 }
 
 func (c *ticking) Do(r *http.Request) (*http.Response, error) {
 	resp, err := c.HTTPClient.Do(r)
 	if err == nil {
-		resp.Body = &tickingBody{resp.Body, c.tick}
+		resp.Body = &tickingBody{resp.Body, c.text, c.tick}
 	}
 	return resp, err
 }
 
 type tickingBody struct {
 	io.ReadCloser
+	text string
 	tick func()
 }
 
 func (b *tickingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if string(p[:n]) == "\n" {
+	if string(p[:n]) == b.text {
 		b.tick()
 	}
 	return n, err
