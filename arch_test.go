@@ -44,6 +44,7 @@ var arrows = []rule{
 	{"resilience/inflight", []string{"resilience"}, "it bounds the calls through a breaker"},
 
 	{"internal/cafile", nil, "one reading of the operator's certificate authorities"},
+	{"internal/inband", nil, "one reading of an error that says nothing"},
 	{"internal/shred", nil, "one way to leave nothing of deleted rows in a file"},
 	{"internal/plain", nil, "one way to make text safe to show and to store"},
 	{"internal/secret", nil, "one way to read keys and to keep them out of what is shown"},
@@ -58,7 +59,7 @@ var arrows = []rule{
 
 	{
 		"httpdoor",
-		[]string{"resilience", "internal/door"},
+		[]string{"resilience", "internal/door", "internal/inband"},
 		"a client that wants a breaker below it wants no metrics and no SDK with it",
 	},
 	{
@@ -69,7 +70,10 @@ var arrows = []rule{
 	{"internal/door/doortest", []string{"resilience", "metrics", "testutil"}, "what the tests of all doors need"},
 	{
 		"llm",
-		[]string{"resilience", "metrics", "httpdoor", "internal/door", "internal/trace", "internal/secret"},
+		[]string{
+			"resilience", "metrics", "httpdoor", "internal/door", "internal/inband", "internal/trace",
+			"internal/secret",
+		},
 		"a door guards one upstream and never calls another door",
 	},
 	{

@@ -2,7 +2,6 @@ package grpcdoor
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -59,8 +58,7 @@ func Classify(caller context.Context, err error) resilience.Verdict {
 }
 
 func verdict(err error) resilience.Verdict {
-	var denied *resilience.DeniedError
-	if errors.Is(err, resilience.ErrOpen) || errors.As(err, &denied) {
+	if door.Refused(err) {
 		return resilience.Verdict{Outcome: resilience.Ignored}
 	}
 	st, ok := status.FromError(err)

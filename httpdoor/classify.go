@@ -59,7 +59,7 @@ func Classify(caller context.Context, r *http.Response, err error) resilience.Ve
 		return ofStatus(r.StatusCode, r.Header, time.Now())
 	}
 	v := resilience.Verdict{Outcome: resilience.Failure}
-	if err == nil || door.Unsent(err) || refused(err) {
+	if err == nil || door.Unsent(err) || door.Refused(err) {
 		v.Outcome = resilience.Ignored
 	}
 	return door.For(caller, v)
@@ -99,7 +99,7 @@ func Reason(r *http.Response, err error) string {
 		broken   *net.OpError
 	)
 	switch {
-	case refused(err):
+	case door.Refused(err):
 		return "circuit_open"
 	case door.Unsent(err):
 		return "unsent"

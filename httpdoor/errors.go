@@ -1,7 +1,6 @@
 package httpdoor
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -76,12 +75,6 @@ func unmarked(err error) error {
 		return own.error
 	}
 	return err
-}
-
-// refused reports whether err is the refusal of a breaker further in.
-func refused(err error) bool {
-	var denied *resilience.DeniedError
-	return errors.Is(err, resilience.ErrOpen) || errors.As(err, &denied)
 }
 
 // shown is a URL without what may be secret.

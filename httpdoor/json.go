@@ -9,10 +9,10 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/penstock-go/penstock/internal/door"
+	"github.com/penstock-go/penstock/internal/inband"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -145,28 +145,11 @@ func errorIn(text []byte, kind reflect.Type) string {
 	}
 	for name, value := range object {
 		says := strings.EqualFold(name, "error") || strings.EqualFold(name, "errors")
-		if says && !empty(value) && !hasField(kind, name) {
+		if says && !inband.Empty(value) && !hasField(kind, name) {
 			return name
 		}
 	}
 	return ""
-}
-
-// empty holds for values without a word in them, as some servers send them with
-// every answer.
-func empty(v any) bool {
-	switch v := v.(type) {
-	case []any:
-		return !slices.ContainsFunc(v, func(e any) bool { return !empty(e) })
-	case map[string]any:
-		for _, e := range v {
-			if !empty(e) {
-				return false
-			}
-		}
-		return true
-	}
-	return v == nil || v == false || v == "" || v == 0.0
 }
 
 // hasField reports whether values of a type keep the field of an object.

@@ -86,9 +86,7 @@ func neverLeft(err error) bool {
 	var marshal *json.MarshalerError
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
-	var denied *resilience.DeniedError
-	return errors.As(err, &marshal) || errors.As(err, &value) || errors.As(err, &kind) ||
-		errors.Is(err, resilience.ErrOpen) || errors.As(err, &denied)
+	return errors.As(err, &marshal) || errors.As(err, &value) || errors.As(err, &kind) || door.Refused(err)
 }
 
 // answer is what an error says that came from the server.

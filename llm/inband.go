@@ -12,6 +12,7 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/penstock-go/penstock/internal/inband"
 	"github.com/penstock-go/penstock/internal/plain"
 )
 
@@ -162,7 +163,7 @@ func isTrouble(name string, value any) bool {
 	}
 	switch {
 	case name == "error_code":
-		return !empty(value) && !success(value)
+		return !inband.Empty(value) && !success(value)
 	case isNumber:
 		return number < 0 || number >= http.StatusBadRequest
 	case name == "status":
@@ -202,7 +203,7 @@ func statusNamed(word string) int {
 // said: some servers send every field, empty.
 func readError(text json.RawMessage) *openai.APIError {
 	var v any
-	if json.Unmarshal(text, &v) != nil || empty(v) {
+	if json.Unmarshal(text, &v) != nil || inband.Empty(v) {
 		return nil
 	}
 	fields, ok := v.(map[string]any)
@@ -210,27 +211,11 @@ func readError(text json.RawMessage) *openai.APIError {
 		return nil
 	}
 	for _, name := range codes {
-		if c := fields[name]; !empty(c) {
+		if c := fields[name]; !inband.Empty(c) {
 			return &openai.APIError{Code: c, Message: wordsOf(v, text), Type: word(fields["type"])}
 		}
 	}
 	return &openai.APIError{Message: wordsOf(v, text), Type: word(fields["type"])}
-}
-
-// empty holds for values without a word in them.
-func empty(v any) bool {
-	switch v := v.(type) {
-	case []any:
-		return !slices.ContainsFunc(v, func(e any) bool { return !empty(e) })
-	case map[string]any:
-		for _, e := range v {
-			if !empty(e) {
-				return false
-			}
-		}
-		return true
-	}
-	return v == nil || v == false || v == "" || v == 0.0
 }
 
 // fine holds for an error that reports success: its codes are 0 or 2xx, and its
@@ -238,7 +223,7 @@ func empty(v any) bool {
 // what a server sends that has set none.
 func fine(fields map[string]any) bool {
 	for _, v := range fields {
-		if !empty(v) && !success(v) {
+		if !inband.Empty(v) && !success(v) {
 			return false
 		}
 	}

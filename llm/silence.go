@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/penstock-go/penstock/internal/inband"
 )
 
 // A reasoning model may say nothing for minutes before its answer; once it
@@ -58,7 +60,7 @@ func speaking(text []byte) (choices []int) {
 
 func some(value json.RawMessage) bool {
 	var v any
-	return json.Unmarshal(value, &v) == nil && !empty(v)
+	return json.Unmarshal(value, &v) == nil && !inband.Empty(v)
 }
 
 // listener waits for the first content of a stream.

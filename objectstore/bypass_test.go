@@ -713,7 +713,10 @@ func TestDataBelowAClientRenewsTheLease(t *testing.T) {
 			})
 			in := &s3.CopyObjectInput{Bucket: aws.String("b"), Key: aws.String("k"), CopySource: aws.String("b/from")}
 			_, err := client.CopyObject(t.Context(), in, func(o *s3.Options) {
-				o.HTTPClient = &ticking{o.HTTPClient, "\n", func() { clock.Advance(40 * time.Second); next <- struct{}{} }}
+				o.HTTPClient = &ticking{o.HTTPClient, "\n", func() {
+					clock.Advance(40 * time.Second)
+					next <- struct{}{}
+				}}
 			})
 			require.NoError(t, err)
 		},

@@ -72,8 +72,8 @@ func open[T any](ctx context.Context, g Guard, t target, fn func(*door.Handle) (
 
 // left is the error of a call that ended with its context: it is the context's
 // error and its cause, whatever the SDK has made of them. An answer stays what
-// it is, and so does what was never sent. The beginning of a good answer is none:
-// the SDK shows its status, and net/http the cause alone.
+// it is, and so does what was never sent. A good answer that broke off is no
+// answer, although the SDK shows its status.
 func left(ctx context.Context, err error) error {
 	if err == nil || err == io.EOF || ctx.Err() == nil { //nolint:errorlint // the end of a body
 		return err

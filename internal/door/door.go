@@ -212,3 +212,10 @@ func For(caller context.Context, v resilience.Verdict) resilience.Verdict {
 	}
 	return v
 }
+
+// Refused reports whether err is the refusal of a breaker that is open or that
+// stopped because its upstream refuses the credentials: nothing has left.
+func Refused(err error) bool {
+	var denied *resilience.DeniedError
+	return errors.Is(err, resilience.ErrOpen) || errors.As(err, &denied)
+}
