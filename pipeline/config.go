@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/modelserver"
 	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/vectorstore"
 )
 
@@ -61,6 +62,10 @@ type Config struct {
 	ObjectGuard objectstore.Guard
 	VectorGuard vectorstore.Guard
 	LLMGuard    llm.Guard
+
+	// Places says where the upstreams are, by the names "llm", "milvus" and
+	// "s3", for the reports to people. Default: nothing is said.
+	Places map[string]stop.Place
 
 	// Journal remembers what is done, under Destination: a name of the object
 	// store, bucket and prefix, vector store and collection together. Package

@@ -77,7 +77,7 @@ func (p *Pipeline) examine(ctx context.Context, upstream string, look func(*run)
 
 func finding(upstream string, ended *StopError) Finding {
 	f := Finding{Upstream: upstream, Detail: ended.Err.Error(), Hint: hints[ended.Kind], Stop: ended}
-	if f.RetryAt = ended.Report().RetryAt; f.RetryAt != nil {
+	if f.RetryAt = ended.Report(nil).RetryAt; f.RetryAt != nil {
 		f.Hint += " after " + f.RetryAt.Format(time.RFC3339)
 	}
 	return f

@@ -54,26 +54,36 @@ type Document struct {
 
 // Summary counts what a run did.
 type Summary struct {
-	Destination      string        `json:"destination"`
-	Documents        int           `json:"documents"` // that were looked at; all the next add up to it
-	Ingested         int           `json:"ingested"`
-	Unchanged        int           `json:"unchanged"`
-	DeadLetters      int           `json:"dead_letters"`
-	KnownDeadLetters int           `json:"known_dead_letters"`
-	Deferred         int           `json:"deferred"`
-	WouldIngest      int           `json:"would_ingest,omitempty"`
-	Deleted          int           `json:"deleted,omitempty"`
-	NotFound         int           `json:"not_found,omitempty"`
-	Chunks           int           `json:"chunks"`                   // of the documents ingested
-	Tokens           int           `json:"tokens"`                   // of these chunks
-	Embedded         int           `json:"embedded"`                 // chunks whose text went to the embedding model
-	Removed          int           `json:"removed"`                  // stale chunks deleted
-	OriginalsLeft    int           `json:"originals_left,omitempty"` // by Delete, see Document
-	ChatTokens       int           `json:"chat_tokens,omitempty"`    // spent on enrichment and its check
-	Unanswered       int           `json:"unanswered,omitempty"`     // questions without useful answer
-	Unenriched       int           `json:"unenriched,omitempty"`     // documents that lack enrichment
-	Elapsed          time.Duration `json:"elapsed_ns"`
-	Stopped          *Stop         `json:"stopped,omitempty"`
+	Destination      string `json:"destination"`
+	Documents        int    `json:"documents"` // that were looked at; all the next add up to it
+	Ingested         int    `json:"ingested"`
+	Unchanged        int    `json:"unchanged"`
+	DeadLetters      int    `json:"dead_letters"`
+	KnownDeadLetters int    `json:"known_dead_letters"`
+	Deferred         int    `json:"deferred"`
+	WouldIngest      int    `json:"would_ingest,omitempty"`
+	Deleted          int    `json:"deleted,omitempty"`
+	NotFound         int    `json:"not_found,omitempty"`
+	Chunks           int    `json:"chunks"`                   // of the documents ingested
+	Tokens           int    `json:"tokens"`                   // of these chunks
+	Embedded         int    `json:"embedded"`                 // chunks whose text went to the embedding model
+	Removed          int    `json:"removed"`                  // stale chunks deleted
+	OriginalsLeft    int    `json:"originals_left,omitempty"` // by Delete, see Document
+	ChatTokens       int    `json:"chat_tokens,omitempty"`    // spent on enrichment and its check
+	Unanswered       int    `json:"unanswered,omitempty"`     // questions without useful answer
+	Unenriched       int    `json:"unenriched,omitempty"`     // documents that lack enrichment
+	// Waiting counts the documents of the inputs that are known to be not
+	// ingested yet in their present version: those that were deferred and those
+	// that the run did not come to.
+	Waiting int `json:"waiting"`
+	// WaitingSince is since when at least one document has been waiting, over
+	// all runs of the destination.
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	// LastSuccess is when a run of the destination last ended with nothing left
+	// to do.
+	LastSuccess *time.Time    `json:"last_success,omitempty"`
+	Elapsed     time.Duration `json:"elapsed_ns"`
+	Stopped     *Stop         `json:"stopped,omitempty"`
 	// Breakers are the states of the three breakers at the end of the run.
 	Breakers map[string]string `json:"breakers"`
 	// Holds are forced_open, forced_closed or denied, and why, for each breaker

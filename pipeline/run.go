@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"runtime"
 	"strings"
@@ -236,10 +235,11 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	r.lookAtBreakers()
 	r.summary.ChatTokens = r.enrich.Spent()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
+	r.summary.Waiting = r.summary.Deferred
 	if ended == nil {
 		return r.summary, nil
 	}
-	r.summary.Stopped = ended.Report()
+	r.summary.Stopped = ended.Report(r.Places)
 	return r.summary, ended
 }
 
@@ -267,7 +267,7 @@ func (r *run) leftovers() *StopError {
 	return stop.Later(
 		"",
 		time.Now().Add(models.Config().ResetTimeout),
-		fmt.Errorf("%d documents were deferred", r.summary.Deferred),
+		&stop.LeftError{Documents: r.summary.Deferred},
 	)
 }
 

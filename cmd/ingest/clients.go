@@ -43,7 +43,7 @@ func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
 	s := a.settings
 	config := pipeline.Config{
 		Bucket: s.S3Bucket, Prefix: s.S3Prefix, Collection: s.Collection, CreateBucket: s.CreateBucket,
-		Dimensions: s.Dimensions, Logger: a.log,
+		Dimensions: s.Dimensions, Logger: a.log, Places: a.places(),
 	}
 	if err := a.checkCACert(); err != nil {
 		return config, err

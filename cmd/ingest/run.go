@@ -268,7 +268,8 @@ func (d *display) unopened(err error) error {
 	for _, b := range []*resilience.Breaker{resilience.Milvus, resilience.S3, resilience.LLM} {
 		breakers[b.Name()] = b.State().String()
 	}
-	d.summary(pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(), Breakers: breakers})
+	report := stop.Report(d.app.places())
+	d.summary(pipeline.Summary{Destination: d.app.destination(), Stopped: report, Breakers: breakers})
 	return &codedError{code: stopCode(stop)}
 }
 

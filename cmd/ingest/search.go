@@ -67,7 +67,7 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 // stopped also prints why a search stopped, for programs.
 func stopped(a *app, err error) error {
 	if stop, ok := errors.AsType[*pipeline.StopError](err); ok && a.settings.JSON {
-		a.printJSON(map[string]*pipeline.Stop{"stopped": stop.Report()})
+		a.printJSON(map[string]*pipeline.Stop{"stopped": stop.Report(a.places())})
 	}
 	return err
 }

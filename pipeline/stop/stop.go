@@ -69,24 +69,6 @@ func (e *Error) Error() string {
 // the upstream's own error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Report is an Error as it stands in a summary.
-type Report struct {
-	Kind     Kind       `json:"kind"`
-	Upstream string     `json:"upstream,omitempty"`
-	Reason   string     `json:"reason"`
-	RetryAt  *time.Time `json:"retry_at,omitempty"`
-}
-
-// Report gives the error as it stands in a summary.
-func (e *Error) Report() *Report {
-	r := &Report{Kind: e.Kind, Upstream: e.Upstream, Reason: e.Err.Error()}
-	if !e.RetryAt.IsZero() {
-		at := wholeSecond(e.RetryAt)
-		r.RetryAt = &at
-	}
-	return r
-}
-
 // Later is a deferral until an instant, which is rounded up to a whole second:
 // a program that comes back at RetryAt must not be too early. The zero instant
 // is no time.
@@ -163,10 +145,14 @@ func Of(err error) *Error {
 	if stop, ok := errors.AsType[*Error](err); ok {
 		return stop
 	}
-	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
-		return Later(open.Upstream(), open.RetryAt(), err)
-	}
 	call, ok := errors.AsType[*CallError](err)
+	if open, refused := errors.AsType[*resilience.OpenError](err); refused {
+		upstream := open.Upstream()
+		if ok {
+			upstream = call.Upstream
+		}
+		return Later(upstream, open.RetryAt(), err)
+	}
 	if denied, refused := errors.AsType[*resilience.DeniedError](err); refused {
 		stop := &Error{Kind: Denied, Upstream: denied.Upstream(), Err: err}
 		if ok {

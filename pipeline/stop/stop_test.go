@@ -252,7 +252,8 @@ func TestRefusalNamesTheFailure(t *testing.T) {
 	got := stop.Of(&stop.CallError{Upstream: "llm", Err: refused})
 	require.NotNil(t, got)
 	assert.Equal(t, stop.Deferred, got.Kind)
-	for _, text := range []string{got.Error(), got.Report().Reason, stop.Defer("embed", "deferred", got.Err).Error()} {
+	deferred := stop.Defer("embed", "deferred", got.Err)
+	for _, text := range []string{got.Error(), got.Report(nil).Reason, deferred.Error()} {
 		assert.Contains(t, text, "last failure: quota wall 4711 for api_key=***")
 		assert.Contains(t, text, "next probe in 1m0s")
 		assert.NotContains(t, text, "hunter2")

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline/stop"
+)
+
+func TestPlacesOfTheUpstreams(t *testing.T) {
+	for name, row := range map[string]struct {
+		settings Settings
+		want     map[string]stop.Place
+	}{
+		"embedded": {Settings{}, map[string]stop.Place{
+			"llm": {Address: "embedded", Model: staticmodel.Name}, "milvus": {Address: "embedded"},
+			"s3": {Address: "embedded"},
+		}},
+		"without secrets": {
+			Settings{
+				LLMBaseURL: "https://u:secret@m:1/v1/?key=secret\n", EmbeddingModel: "fake-8",
+				Milvus: "u:secret@milvus:19530", S3Endpoint: "http://u:secret@s3:8333/",
+			}, map[string]stop.Place{
+				"llm": {Address: "https://m:1/v1", Model: "fake-8"}, "milvus": {Address: "milvus:19530"},
+				"s3": {Address: "http://s3:8333"},
+			},
+		},
+		"one server for both models": {
+			Settings{LLMBaseURL: "http://m/v1", EmbeddingModel: "fake-8", Enrich: "title", EnrichModel: "gpt"},
+			map[string]stop.Place{
+				"llm":    {Address: "http://m/v1", Model: "fake-8 (chat: gpt)"},
+				"milvus": {Address: "embedded"}, "s3": {Address: "embedded"},
+			},
+		},
+		"another server for chat": {
+			Settings{
+				LLMBaseURL: "http://m/v1", EmbeddingModel: "fake-8", Enrich: "title", EnrichModel: "gpt",
+				ChatBaseURL: "http://chat/v1", S3Endpoint: "aws", S3Region: "eu-central-1",
+			}, map[string]stop.Place{
+				"llm":    {Address: "http://m/v1 (chat: http://chat/v1)", Model: "fake-8 (chat: gpt)"},
+				"milvus": {Address: "embedded"}, "s3": {Address: "AWS, eu-central-1"},
+			},
+		},
+		"state in a bucket": {Settings{State: "s3://b/p"}, map[string]stop.Place{
+			"llm": {Address: "embedded", Model: staticmodel.Name}, "milvus": {Address: "embedded"},
+			"s3": {Address: "embedded (state: AWS)"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.want, (&app{settings: &row.settings}).places())
+		})
+	}
+}

@@ -1,0 +1,39 @@
+package stop
+
+import "time"
+
+// Place says where an upstream is, for people; it holds no secrets.
+type Place struct {
+	Address string // a URL without userinfo, or "embedded"
+	Model   string // that a model server is asked for; empty for other upstreams
+}
+
+// Report is an Error as it stands in a summary.
+type Report struct {
+	Kind     Kind   `json:"kind"`
+	Upstream string `json:"upstream,omitempty"`
+	// Address and Model are those of the upstream's Place.
+	Address string `json:"address,omitempty"`
+	Model   string `json:"model,omitempty"`
+	Reason  string `json:"reason"`
+	// Cause is what the upstream itself said, on one line of at most 200 bytes
+	// and with secrets masked: for an open breaker the failure behind it, not
+	// the refusal. Empty where no upstream said anything.
+	Cause   string     `json:"cause,omitempty"`
+	RetryAt *time.Time `json:"retry_at,omitempty"`
+}
+
+// Report gives the error as it stands in a summary. places says where the
+// upstreams are, by name; it may be nil.
+func (e *Error) Report(places map[string]Place) *Report {
+	at := places[e.Upstream]
+	r := &Report{
+		Kind: e.Kind, Upstream: e.Upstream, Address: at.Address, Model: at.Model,
+		Reason: e.Err.Error(), Cause: Cause(e.Err),
+	}
+	if !e.RetryAt.IsZero() {
+		at := wholeSecond(e.RetryAt)
+		r.RetryAt = &at
+	}
+	return r
+}
