@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
-	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -101,7 +100,7 @@ type service struct {
 	pipeline *pipeline.Pipeline
 	page     *statuspage.Page
 	show     *display
-	breakers []*resilience.Breaker
+	pace     pace
 }
 
 func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
@@ -111,7 +110,10 @@ func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
 	}
 	s := &service{
 		command: c, app: a, show: &display{app: a},
-		breakers: []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3},
+		pace: pace{
+			interval: c.Interval,
+			breakers: []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3},
+		},
 	}
 	config.Report = s.document
 	if s.pipeline, err = pipeline.New(config); err != nil {
@@ -127,7 +129,7 @@ func (c *serveCmd) newPage(s *service, j *journal.Journal) (*statuspage.Page, er
 		return nil, usage(fmt.Errorf("--listen: %w", err))
 	}
 	return statuspage.New(statuspage.Config{
-		Breakers: s.breakers, Searcher: s.pipeline, Journal: j, Destination: s.app.destination(),
+		Breakers: s.pace.breakers, Searcher: s.pipeline, Journal: j, Destination: s.app.destination(),
 		Metrics: metrics.Handler(),
 		Token:   c.Token, AnyHost: c.Token != "" && !statuspage.IsLoopback(host), Hosts: c.AllowHost, Logger: s.app.log,
 	})
@@ -184,7 +186,7 @@ func (s *service) passes(ctx context.Context) error {
 		s.page.PassBegins(time.Now())
 		summary, err := s.pass(ctx)
 		now := time.Now()
-		next := s.next(now, err)
+		next := s.pace.next(now, summary, err)
 		s.page.PassEnds(summary, err, now, next)
 		s.report(ctx, summary, err)
 		if err := s.app.stateTaken(); err != nil {
@@ -209,27 +211,6 @@ func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 		return pipeline.Summary{}, err
 	}
 	return s.pipeline.Run(ctx, inputs.All(ctx))
-}
-
-// next returns when the next pass begins: after the interval or, where an
-// upstream is unavailable or asked for patience, as soon as all breakers admit
-// a probe and the time that it asked for is over. An earlier pass would be
-// refused, and a later one would waste time.
-func (s *service) next(now time.Time, ended error) time.Time {
-	var probe time.Time
-	if stopped, ok := errors.AsType[*pipeline.StopError](ended); ok && stop.RetryAfter(ended) > 0 {
-		probe = stopped.RetryAt
-	}
-	for _, b := range s.breakers {
-		snapshot := b.Snapshot()
-		if snapshot.State == resilience.Open && !snapshot.Shadow && snapshot.OpenUntil.After(probe) {
-			probe = snapshot.OpenUntil
-		}
-	}
-	if probe.IsZero() {
-		return now.Add(s.command.Interval)
-	}
-	return probe
 }
 
 // report logs and prints what a pass did, if it did anything, and delivers the

@@ -136,18 +136,18 @@ func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 	plainText(w, http.StatusOK, "alive")
 }
 
-// readyz names the open breakers only in answers to authorized requests.
+// readyz says why the service is not ready only in answers to authorized
+// requests.
 func (p *Page) readyz(w http.ResponseWriter, r *http.Request) {
-	open := p.notReady()
-	if len(open) == 0 {
-		plainText(w, http.StatusOK, "ready")
-		return
+	ready := p.Readiness()
+	switch {
+	case ready.Ready:
+		plainText(w, http.StatusOK, ready.String())
+	case p.guard.lets(r):
+		plainText(w, http.StatusServiceUnavailable, ready.String())
+	default:
+		plainText(w, http.StatusServiceUnavailable, "not ready")
 	}
-	text := "not ready"
-	if p.guard.lets(r) {
-		text += ": open circuit breakers: " + strings.Join(open, ", ")
-	}
-	plainText(w, http.StatusServiceUnavailable, text)
 }
 
 func plainText(w http.ResponseWriter, status int, text string) {

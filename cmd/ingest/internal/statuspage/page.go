@@ -17,7 +17,7 @@
 //	/events        changes, as server-sent events
 //	/metrics       for Prometheus
 //	/healthz       200 while the process is alive
-//	/readyz        503 while a breaker refuses calls; the body says which
+//	/readyz        503 while the service cannot do its work; the body says why
 //	/login         with a token only
 //
 // The page works without JavaScript: it is rendered on the server and reloads
@@ -62,7 +62,7 @@ type Journal interface {
 // required.
 type Config struct {
 	// Breakers are those that the service needs: it is not ready while one of
-	// them is open.
+	// them is open. See also Page.Readiness.
 	Breakers []*resilience.Breaker
 	Searcher Searcher
 	Journal  Journal
@@ -86,15 +86,16 @@ type Config struct {
 // Page is the status page of one service. It is an http.Handler, safe for
 // concurrent use.
 type Page struct {
-	config  Config
-	guard   *guard
-	handler http.Handler
-	history history
-	passes  passes
-	worries worries
-	hub     *hub
-	asking  chan struct{} // a slot for each concurrent search
-	unwatch []func()
+	config    Config
+	guard     *guard
+	handler   http.Handler
+	history   history
+	passes    passes
+	worries   worries
+	readiness readiness
+	hub       *hub
+	asking    chan struct{} // a slot for each concurrent search
+	unwatch   []func()
 }
 
 // searchesAtATime bounds the load that a page can put on the upstreams.
@@ -137,38 +138,33 @@ func (p *Page) Close() {
 
 func (p *Page) transition(t resilience.Transition) {
 	p.history.add(t)
+	p.readiness.transition(t)
 	p.hub.wakeUp()
 }
 
 // PassBegins records the start of a pass over the inputs.
 func (p *Page) PassBegins(at time.Time) {
 	p.passes.begin(at)
+	p.readiness.passBegins()
 	p.hub.wakeUp()
 }
 
 // Document records the result of one document of the pass.
 func (p *Page) Document(d pipeline.Document) {
 	p.passes.document(d)
+	if d.Result == pipeline.Ingested {
+		p.readiness.worked() // each upstream has passed its check in this pass
+	}
 	if d.Result != pipeline.Unchanged && d.Result != pipeline.KnownDeadLetter {
 		p.worries.change()
 	}
 }
 
 // PassEnds records how the pass ended and when the next one is due. fault is
-// the reason why the pass could not run at all, or nil.
+// the error of the pass, or the reason why it could not run at all, or nil.
 func (p *Page) PassEnds(summary pipeline.Summary, fault error, at, next time.Time) {
 	p.passes.end(summary, fault, at, next)
+	p.readiness.passEnds(summary, fault, at, next)
 	p.worries.change()
 	p.hub.wakeUp()
-}
-
-// notReady names the breakers that are open. In shadow mode a breaker refuses
-// nothing.
-func (p *Page) notReady() (open []string) {
-	for _, b := range p.config.Breakers {
-		if b.State() == resilience.Open && !b.Config().Shadow {
-			open = append(open, b.Name())
-		}
-	}
-	return open
 }

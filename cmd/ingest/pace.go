@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/penstock-go/penstock/cmd/ingest/internal/statuspage"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// longestProbing is the longest pause between the passes that find out whether
+// an upstream is down while its breaker is still closed.
+const longestProbing = 10 * time.Second
+
+// pace says when the passes of a service begin. After a pass that did not work
+// they follow the breakers, not the interval, which may be a second or a day.
+type pace struct {
+	interval time.Duration
+	breakers []*resilience.Breaker
+	failed   int // passes in a row that an upstream failed, with all breakers closed
+}
+
+// next returns when the pass after one that ended now begins:
+//
+//   - as soon as all breakers admit a probe and the time that an upstream asked
+//     for is over. An earlier pass would be refused, a later one wastes time;
+//   - after probing, if an upstream failed and its breaker is still closed: a
+//     pass makes a call or two, so a few of them open the breaker or show that
+//     the upstream works;
+//   - after the breaker's reset time, if they have not opened it, and for
+//     credentials or a configuration that were refused, since each pass is
+//     refused once more until an operator has fixed that;
+//   - else after the interval, or after the reset time if something is left
+//     to do.
+func (p *pace) next(now time.Time, summary pipeline.Summary, ended error) time.Time {
+	probe := p.probe(ended)
+	p.failed++
+	if !probe.IsZero() || !failedUpstream(ended) || statuspage.Worked(summary, ended) {
+		p.failed = 0
+	}
+	reset, failMax := p.policy(ended)
+	switch {
+	case !probe.IsZero():
+		return probe
+	case ended == nil:
+		return now.Add(p.interval)
+	case p.failed > 0 && p.failed < failMax:
+		return now.Add(min(p.interval, longestProbing, reset/time.Duration(failMax+1)))
+	case p.failed > 0 || needsOperator(ended):
+		return now.Add(reset)
+	}
+	return now.Add(min(p.interval, reset))
+}
+
+// probe is when the last breaker admits a probe, or when the time is over that
+// an upstream asked for, whichever is later; zero if there is nothing to wait
+// for.
+func (p *pace) probe(ended error) time.Time {
+	var probe time.Time
+	if stopped, ok := errors.AsType[*pipeline.StopError](ended); ok && throttled(ended) {
+		probe = stopped.RetryAt
+	}
+	for _, b := range p.breakers {
+		snapshot := b.Snapshot()
+		if snapshot.State == resilience.Open && !snapshot.Shadow && snapshot.OpenUntil.After(probe) {
+			probe = snapshot.OpenUntil
+		}
+	}
+	return probe
+}
+
+// policy is that of the breaker of the upstream that ended a pass. The service
+// gives all its breakers one policy, so any of them does for a pass that was
+// ended by none.
+func (p *pace) policy(ended error) (reset time.Duration, failMax int) {
+	blamed := p.breakers[0]
+	if stopped, ok := errors.AsType[*pipeline.StopError](ended); ok {
+		for _, b := range p.breakers {
+			if b.Name() == stopped.Upstream {
+				blamed = b
+			}
+		}
+	}
+	config := blamed.Config()
+	return config.ResetTimeout, max(config.FailMax, 1)
+}
+
+// failedUpstream reports whether a pass was deferred by a failure, rather than
+// by an upstream that asked for patience.
+func failedUpstream(ended error) bool {
+	stopped, ok := errors.AsType[*pipeline.StopError](ended)
+	return ok && stopped.Kind == pipeline.StopDeferred && !throttled(ended)
+}
+
+func throttled(ended error) bool { return stop.VerdictOf(ended).Outcome == resilience.Throttled }
+
+// needsOperator reports whether an upstream answers and needs an operator.
+func needsOperator(ended error) bool {
+	stopped, ok := errors.AsType[*pipeline.StopError](ended)
+	return ok && (stopped.Kind == pipeline.StopDenied || stopped.Kind == pipeline.StopConfiguration)
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
+)
+
+var errModel = errors.New("the GPU node is on fire")
+
+// A pass waits for the last breaker that is open, and no longer.
+func TestNextPass(t *testing.T) {
+	clock := testutil.NewClock()
+	breakers := resilience.NewRegistry(
+		resilience.Config{Clock: clock, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+	llm, s3 := breakers.MustRegister("llm", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
+	p := &pace{interval: time.Hour, breakers: breakers.All()}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want time.Duration
+	}{
+		{"all closed", func() {}, time.Hour},
+		{"one open", func() { llm.Trip("drill") }, time.Minute},
+		{"two open", func() { clock.Advance(20 * time.Second); s3.Trip("drill") }, time.Minute},
+		{"one of them waits for a probe", func() { clock.Advance(40 * time.Second) }, 20 * time.Second},
+		{"both do", func() { clock.Advance(20 * time.Second) }, time.Hour},
+		{"held open: time does not help", func() { llm.ForceOpen("maintenance") }, time.Hour},
+	} {
+		step.do()
+		now := clock.Now()
+		assert.Equal(t, step.want, p.next(now, pipeline.Summary{}, nil).Sub(now), step.name)
+	}
+}
+
+// A breaker in shadow mode refuses nothing, and one that ramps up or is held
+// closed admits calls: no pass waits for it.
+func TestNextPassWaitsForNoBreakerThatAdmitsCalls(t *testing.T) {
+	clock := testutil.NewClock()
+	breakers := resilience.NewRegistry(
+		resilience.Config{Clock: clock, FailMax: 1, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+	shadow := breakers.MustRegister("llm", resilience.Config{Shadow: true})
+	ramp := breakers.MustRegister("milvus", resilience.Config{Ramp: time.Minute})
+	held := breakers.MustRegister("s3", resilience.Config{})
+	ramp.Trip("drill")
+	clock.Advance(time.Minute)
+	require.NoError(t, ramp.Do(t.Context(), func(context.Context) error { return nil }))
+	require.Less(t, ramp.Snapshot().RampShare, 1.0)
+	shadow.Trip("drill")
+	held.Trip("drill")
+	held.ForceClose("migration")
+	p := &pace{interval: time.Hour, breakers: breakers.All()}
+	now := clock.Now()
+	assert.Equal(t, time.Hour, p.next(now, pipeline.Summary{}, nil).Sub(now))
+}
+
+// paced are passes of a service over one upstream, in the time of a bubble.
+type paced struct {
+	pace
+	breaker *resilience.Breaker
+	calls   int
+}
+
+func newPaced(t *testing.T, interval time.Duration) *paced {
+	t.Helper()
+	b, err := resilience.New("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	return &paced{pace: pace{interval: interval, breakers: []*resilience.Breaker{b}}, breaker: b}
+}
+
+// pass makes calls with these results until the first failure, and waits for
+// the next pass.
+func (s *paced) pass(ctx context.Context, results ...error) {
+	s.end(s.work(ctx, results))
+}
+
+func (s *paced) work(ctx context.Context, results []error) error {
+	for _, result := range results {
+		err := s.breaker.Do(ctx, func(context.Context) error { s.calls++; return result })
+		if err != nil {
+			return callOf(resilience.Failure, 0)
+		}
+	}
+	return nil
+}
+
+func (s *paced) end(ended error) time.Duration {
+	now := time.Now()
+	next := s.next(now, pipeline.Summary{}, ended)
+	<-time.After(next.Sub(now)) // of the bubble's clock
+	return next.Sub(now)
+}
+
+// A dead upstream was called once per interval, so that the breaker stayed
+// closed for minutes, or for hours.
+func TestPassesOpenTheBreakerOfADeadUpstreamWithinAMinute(t *testing.T) {
+	for _, interval := range []time.Duration{time.Second, 11 * time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		t.Run(interval.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, began := newPaced(t, interval), time.Now()
+				for s.breaker.State() == resilience.Closed {
+					require.Less(t, time.Since(began), time.Minute)
+					s.end(s.work(t.Context(), []error{errModel}))
+				}
+				assert.LessOrEqual(t, s.calls, 5)
+
+				for range 3 { // after that, a probe for each reset time
+					before, at := s.calls, time.Now()
+					s.pass(t.Context(), errModel)
+					assert.Equal(t, 1, s.calls-before)
+					assert.Equal(t, time.Minute, time.Since(at))
+				}
+				s.pass(t.Context(), nil)
+				assert.Equal(t, resilience.Closed, s.breaker.State())
+			})
+		})
+	}
+}
+
+// The upstream that failed one call is called again before the interval ends.
+func TestPassesFindOutSoonThatAnUpstreamIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := newPaced(t, time.Hour), time.Now()
+		s.pass(t.Context(), errModel)
+		assert.LessOrEqual(t, time.Since(began), 10*time.Second)
+		assert.Equal(t, time.Hour, s.end(s.work(t.Context(), []error{nil})))
+	})
+}
+
+// Where the check of an upstream succeeds and its work fails, no breaker opens,
+// whatever the number of passes: their pace slows down to that of probes.
+func TestPassesSlowDownWhereNoBreakerOpens(t *testing.T) {
+	for _, interval := range []time.Duration{time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			s, began := newPaced(t, interval), time.Now()
+			for range 5 {
+				s.pass(t.Context(), nil, errModel)
+			}
+			assert.LessOrEqual(t, time.Since(began), 100*time.Second)
+			at := time.Now()
+			s.pass(t.Context(), nil, errModel)
+			assert.Equal(t, time.Minute, time.Since(at), "five doomed calls are enough")
+			assert.Equal(t, resilience.Closed, s.breaker.State())
+		})
+	}
+}
+
+// callOf is the stop by a call with this verdict.
+func callOf(outcome resilience.Outcome, after time.Duration) error {
+	return stop.Before(&stop.CallError{
+		Upstream: "llm", Reset: time.Minute, Err: errModel,
+		Verdict: resilience.Verdict{Outcome: outcome, RetryAfter: after},
+	})
+}
+
+// Each end of a pass has a pace of its own.
+func TestPaceAfterAPass(t *testing.T) {
+	misfit := stop.Before(&stop.CallError{Upstream: "llm", Reset: time.Minute, Err: errModel, Misfit: true})
+	left := stop.Later("", time.Time{}, &stop.LeftError{Documents: 2})
+	lost := stop.Later("", time.Time{}, errModel)
+	for name, row := range map[string]struct {
+		ended               func() error
+		ingested            int
+		withSecond, withDay time.Duration // the pause, by the interval
+	}{
+		"it worked":     {func() error { return nil }, 0, time.Second, 24 * time.Hour},
+		"a failed call": {func() error { return callOf(resilience.Failure, 0) }, 0, time.Second, 10 * time.Second},
+		"a throttle that names its end": {
+			func() error { return callOf(resilience.Throttled, 2*time.Hour) }, 0, 2 * time.Hour, 2 * time.Hour,
+		},
+		"a throttle without an end": {
+			func() error { return callOf(resilience.Throttled, 0) }, 0, time.Minute, time.Minute,
+		},
+		"a refused key": {
+			func() error { return callOf(resilience.Denied, 0) }, 0, time.Minute, time.Minute,
+		},
+		"a missing model":           {func() error { return misfit }, 0, time.Minute, time.Minute},
+		"all that it began is left": {func() error { return left }, 0, time.Second, 10 * time.Second},
+		"some documents are left":   {func() error { return left }, 3, time.Second, time.Minute},
+		"a lease that is lost":      {func() error { return lost }, 3, time.Second, 10 * time.Second},
+		"a full disk": {
+			func() error { return &stop.Error{Kind: stop.Fault, Err: errModel} }, 0, time.Second, time.Minute,
+		},
+		"missing inputs": {func() error { return errModel }, 0, time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // whose clock begins at a whole second
+				for interval, want := range map[time.Duration]time.Duration{
+					time.Second: row.withSecond, 24 * time.Hour: row.withDay,
+				} {
+					p, now := newPaced(t, interval), time.Now()
+					got := p.next(now, pipeline.Summary{Ingested: row.ingested}, row.ended()).Sub(now)
+					assert.Equal(t, want, got)
+				}
+			})
+		})
+	}
+}
