@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"strings"
 
@@ -14,49 +13,46 @@ import (
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// batches cuts texts into batches within the limits.
-func (e *Embedder) batches(texts []item) iter.Seq[[]item] {
-	return func(yield func([]item) bool) {
-		for len(texts) > 0 {
-			n := e.fitting(texts)
-			if !yield(texts[:n:n]) {
-				return
+// errOutgrown is what a batch gets that was found too large while it waited for
+// its turn. It was not sent.
+var errOutgrown = errors.New("the batch is larger than the server takes")
+
+// send has texts embedded in batches and finishes each of them.
+func (e *Embedder) send(ctx context.Context, texts []item) {
+	for len(texts) > 0 {
+		batch, alone, leave := e.sizes.next(texts)
+		request := e.request(batch)
+		failed := e.model.Send(ctx, func(ctx context.Context, told func(resilience.Verdict)) error {
+			if e.sizes.outgrown(batch, alone) {
+				return errOutgrown
 			}
-			texts = texts[n:]
+			return request(ctx, told)
+		})
+		if failed == nil || !failed.Refused() { // only a refusal may be for the size
+			leave()
 		}
+		if failed == nil || !errors.Is(failed.Err, errOutgrown) {
+			e.settle(ctx, batch, failed)
+			texts = texts[len(batch):]
+		}
+		leave()
 	}
 }
 
-// fitting is how many of the texts go into one batch, at least one.
-func (e *Embedder) fitting(texts []item) int {
-	e.mu.Lock()
-	limits := e.limits
-	e.mu.Unlock()
-	n, tokens, bytes := 0, 0, 0
-	for _, t := range texts {
-		tokens += t.tokens
-		bytes += len(t.text)
-		if n > 0 && (n >= limits.Items || tokens > limits.Tokens || bytes > limits.Bytes) {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-// send has a batch embedded and finishes each of its texts.
-func (e *Embedder) send(ctx context.Context, batch []item) {
-	failed := e.model.Send(ctx, e.request(batch))
+// settle finishes the texts of a batch that was sent, and reports whether all
+// were embedded.
+func (e *Embedder) settle(ctx context.Context, batch []item, failed *modelserver.Setback) bool {
 	switch {
 	case failed == nil:
+		e.sizes.took(batch)
+		return true
 	case len(batch) == 1:
-		e.judge(ctx, batch, failed)
+		return e.judge(ctx, batch, failed)
 	case isTooLarge(failed.Err):
 		e.shrink(batch)
-		e.split(ctx, batch)
-	default:
-		e.setAside(ctx, batch, failed)
+		return e.split(ctx, batch)
 	}
+	return e.setAside(ctx, batch, failed)
 }
 
 // request has a batch embedded, keeps its vectors and finishes its texts.
@@ -80,27 +76,45 @@ func (e *Embedder) request(batch []item) modelserver.Request {
 }
 
 // setAside halves a batch that failed once it is known that the fault is in it,
-// to find the one text that the model does not take.
-func (e *Embedder) setAside(ctx context.Context, batch []item, failed *modelserver.Setback) {
+// to find the one text that the model does not take. If it takes every text of
+// a batch that it refused, it refused the size, in whatever words.
+func (e *Embedder) setAside(ctx context.Context, batch []item, failed *modelserver.Setback) bool {
 	if err := e.model.SetAside(ctx, failed); err != nil {
 		e.fail(batch, err)
-		return
+		return false
+	}
+	refused := failed.Refused()
+	if refused {
+		e.sizes.doubt(batch)
 	}
 	if failed.TimedOut() { // it may well be the size
 		e.shrink(batch)
 	}
-	e.split(ctx, batch)
+	all := e.split(ctx, batch)
+	if all && refused {
+		e.shrink(batch)
+	}
+	return all
 }
 
-// split sends the halves of a batch one after the other.
-func (e *Embedder) split(ctx context.Context, batch []item) {
+// split sends the halves of a batch one after the other, in smaller batches
+// where the first half has shown that the server takes no larger ones.
+func (e *Embedder) split(ctx context.Context, batch []item) (all bool) {
+	all = true
 	half := len(batch) / 2
-	e.send(ctx, batch[:half:half])
-	e.send(ctx, batch[half:])
+	for _, texts := range [][]item{batch[:half:half], batch[half:]} {
+		for len(texts) > 0 {
+			part := e.sizes.cut(texts)
+			all = e.settle(ctx, part, e.model.Send(ctx, e.request(part))) && all
+			texts = texts[len(part):]
+		}
+	}
+	return all
 }
 
-// judge decides what becomes of one text whose request failed.
-func (e *Embedder) judge(ctx context.Context, one []item, failed *modelserver.Setback) {
+// judge decides what becomes of one text whose request failed, and reports
+// whether it was embedded after all.
+func (e *Embedder) judge(ctx context.Context, one []item, failed *modelserver.Setback) bool {
 	judgment, err := e.model.Judge(ctx, failed, e.request(one))
 	switch judgment {
 	case modelserver.Answered:
@@ -112,22 +126,12 @@ func (e *Embedder) judge(ctx context.Context, one []item, failed *modelserver.Se
 	case modelserver.Ended:
 		e.fail(one, err)
 	}
+	return judgment == modelserver.Answered
 }
 
 // shrink remembers that a batch of this size was too large.
 func (e *Embedder) shrink(batch []item) {
-	tokens, bytes := 0, 0
-	for _, t := range batch {
-		tokens += t.tokens
-		bytes += len(t.text)
-	}
-	e.mu.Lock()
-	l := &e.limits
-	l.Items = max(1, min(l.Items, len(batch)/2))
-	l.Tokens = max(1, min(l.Tokens, tokens/2))
-	l.Bytes = max(1, min(l.Bytes, bytes/2))
-	limits := *l
-	e.mu.Unlock()
+	limits := e.sizes.shrink(batch)
 	e.config.Logger.Info("smaller batches for embeddings",
 		"items", limits.Items, "tokens", limits.Tokens, "bytes", limits.Bytes)
 }

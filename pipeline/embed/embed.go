@@ -40,12 +40,6 @@ type Cache interface {
 	KeepVectors(ctx context.Context, space string, vectors map[string][]float32) error
 }
 
-// Limits closes a batch when one of them is reached. A larger text goes alone.
-// All must be positive.
-type Limits struct {
-	Items, Tokens, Bytes int
-}
-
 // Config says what an Embedder is made of. Fields without a default are
 // required.
 type Config struct {
@@ -87,10 +81,10 @@ type Embedder struct {
 	model  *modelserver.Model
 	ending *stop.Ending
 	dims   atomic.Int64 // of the first vector; zero before that
+	sizes  sizes
 
 	mu      sync.Mutex
 	waiting map[string]*waiter // texts on their way, by hash
-	limits  Limits             // shrinks when the server refuses a batch for its size
 }
 
 // waiter is a text that is on its way.
@@ -99,19 +93,14 @@ type waiter struct {
 	answer Answer // set before done is closed
 }
 
-// item is a text in a batch.
-type item struct {
-	hash, text string
-	tokens     int
-}
-
 // New makes an Embedder. It calls nothing.
 func New(config Config) *Embedder {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
 	e := &Embedder{
-		config: config, ending: config.Server.Ending(), limits: config.Limits, waiting: map[string]*waiter{},
+		config: config, ending: config.Server.Ending(), waiting: map[string]*waiter{},
+		sizes: sizes{limits: config.Limits},
 	}
 	e.model = config.Server.Model(modelserver.Use{
 		Stage: stage, Operation: operation, Canary: e.canary, Failures: 4, Doubts: 1,
@@ -143,8 +132,10 @@ func (e *Embedder) Vectors(ctx context.Context, texts map[string]Text) map[strin
 	mine, waiters := e.claim(texts)
 	unpaid := e.recall(ctx, mine, answers)
 	var calls sync.WaitGroup
-	for batch := range e.batches(unpaid) {
-		calls.Go(func() { e.send(ctx, batch) })
+	for rest := unpaid; len(rest) > 0; {
+		texts := e.sizes.cut(rest)
+		rest = rest[len(texts):]
+		calls.Go(func() { e.send(ctx, texts) })
 	}
 	calls.Wait()
 	for hash, w := range waiters {
