@@ -52,13 +52,17 @@ func (p *Pipeline) Search(ctx context.Context, question string, options SearchOp
 }
 
 func (p *Pipeline) search(ctx context.Context, question, where string) ([]Hit, error) {
-	if err := p.checkRecord(ctx); err != nil {
+	record, err := p.checkRecord(ctx)
+	if err != nil {
 		return nil, err
 	}
 	s := &visibleSearch{Pipeline: p, where: where}
 	reading := make(chan error, 1)
 	go func() { reading <- s.look(ctx) }() // beside the embedding
 	vector, err := p.embedQuestion(ctx, question)
+	if err == nil {
+		err = p.checkDimensions(record, len(vector))
+	}
 	if err := errors.Join(err, <-reading); err != nil {
 		return nil, err
 	}
@@ -108,17 +112,29 @@ func readRecord(
 	return record, nil
 }
 
-func (p *Pipeline) checkRecord(ctx context.Context) error {
+func (p *Pipeline) checkRecord(ctx context.Context) (rows.Record, error) {
 	record, err := readRecord(ctx, p.config.VectorGuard, p.config.Vectors, p.config.Collection)
 	if err != nil {
-		return err
+		return record, err
 	}
 	if record.Model != p.config.Model {
-		return &StopError{Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf(
+		return record, &StopError{Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf(
 			"collection %q holds vectors of model %q; a question embedded with %q would find nothing in it",
 			p.config.Collection, record.Model, p.config.Model)}
 	}
-	return nil
+	return record, nil
+}
+
+// checkDimensions compares the vector of a question with those of the
+// collection: behind one name there may be another model by now.
+func (p *Pipeline) checkDimensions(record rows.Record, got int) error {
+	if got == record.Dimensions {
+		return nil
+	}
+	return &StopError{Kind: StopConfiguration, Upstream: service.Model, Err: fmt.Errorf(
+		"model %q now gives %d dimensions, and collection %q holds its vectors of %d; "+
+			"serve the former model again, or choose another collection and ingest into it",
+		p.config.Model, got, p.config.Collection, record.Dimensions)}
 }
 
 func (p *Pipeline) embedQuestion(ctx context.Context, question string) (vector []float32, err error) {

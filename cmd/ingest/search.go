@@ -45,7 +45,7 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 		return configuration(err)
 	}
 	hits, err := p.Search(ctx, c.Question, pipeline.SearchOptions{Limit: c.Limit, Where: c.Where})
-	if status.Code(err) == codes.InvalidArgument {
+	if c.Where != "" && status.Code(err) == codes.InvalidArgument {
 		return usage(fmt.Errorf("--where: %w", err))
 	}
 	if err != nil {
