@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-servers check build services bench fuzz lint fmt vet staticcheck fix tidy race benchmarks fuzz-briefly modules cover
+.PHONY: help test test-servers check build man services bench fuzz lint fmt vet staticcheck fix tidy race benchmarks fuzz-briefly modules cover
 
 GO ?= go
 PKG ?= ./...
@@ -41,6 +41,9 @@ check: fmt vet fix staticcheck tidy modules benchmarks fuzz-briefly race ## what
 
 build: ## the command, as bin/ingest
 	$(GO) build -trimpath -o bin/ $(wildcard ./cmd/*)
+
+man: build ## the manual pages of the command, in bin/man/man1
+	bin/ingest help --man-dir bin/man/man1
 
 services: ## install the servers for tests into .services (APT=1: Debian packages too)
 	scripts/install-services $(if $(APT),--apt)

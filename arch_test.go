@@ -169,8 +169,9 @@ var arrows = []rule{
 
 	{"cmd", []string{
 		"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace",
-		"internal/netfs", "internal/secret", "cmd/ingest/internal/statuspage",
+		"internal/netfs", "internal/secret", "cmd/ingest/internal",
 	}, "a command wires things together"},
+	{"cmd/ingest/internal/manual", nil, "a manual follows from the model of the command line alone"},
 	{
 		"cmd/ingest/internal/statuspage",
 		[]string{"pipeline", "resilience"},

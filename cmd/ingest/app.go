@@ -26,6 +26,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
+	args     []string // the command line
 	file     configFile
 	parsed   *kong.Context
 	settings *Settings
@@ -46,9 +47,12 @@ func (a *app) start() error {
 	if a.settings.Timeout < shortestTimeout {
 		return usage(fmt.Errorf("--timeout: %s is too short; the minimum is %s", a.settings.Timeout, shortestTimeout))
 	}
-	a.log = a.newLogger()
+	a.log = a.newLogger(a.settings)
 	slog.SetDefault(a.log)
 	if err := a.checkState(); err != nil {
+		return usage(err)
+	}
+	if err := a.settings.checkMilvus(); err != nil {
 		return usage(err)
 	}
 	if err := a.startDelivery(); err != nil {
@@ -73,13 +77,13 @@ func (a *app) start() error {
 	return nil
 }
 
-func (a *app) newLogger() *slog.Logger {
+func (a *app) newLogger(s *Settings) *slog.Logger {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(a.settings.LogLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		level = slog.LevelWarn // unreachable: the parser accepts known names only
 	}
 	options := &slog.HandlerOptions{Level: level}
-	if a.settings.LogJSON {
+	if s.LogJSON {
 		return slog.New(slog.NewJSONHandler(a.stderr, options))
 	}
 	return slog.New(slog.NewTextHandler(a.stderr, options))

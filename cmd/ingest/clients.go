@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -118,6 +119,15 @@ func (a *app) newS3(ctx context.Context) (*s3.Client, error) {
 // sourceObjects is the object store of s3:// inputs.
 func (a *app) sourceObjects(ctx context.Context) (source.ObjectReader, error) { return a.newS3(ctx) }
 
+// checkMilvus refuses two ways to sign in: the server would get one of them.
+func (s *Settings) checkMilvus() error {
+	if s.MilvusAPIKey != "" && s.MilvusUser+s.MilvusPassword != "" {
+		return errors.New("--milvus-api-key cannot be combined with --milvus-user and --milvus-password; " +
+			"'ingest config' shows where each comes from")
+	}
+	return nil
+}
+
 func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
 	s := a.settings
 	if s.Milvus == "" {
@@ -133,8 +143,8 @@ func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
 		return nil
 	}
 	client, err := vectorstore.NewClient(ctx, vectorstore.Config{
-		Address: s.Milvus, Username: s.MilvusUser, Password: s.MilvusPassword, Database: s.MilvusDatabase,
-		CAFile: s.CACert, CallTimeout: s.Timeout,
+		Address: s.Milvus, Username: s.MilvusUser, Password: s.MilvusPassword, APIKey: s.MilvusAPIKey,
+		Database: s.MilvusDatabase, CAFile: s.CACert, CallTimeout: s.Timeout,
 	})
 	if err != nil {
 		return configuration(fmt.Errorf("--milvus: %w", err))

@@ -145,10 +145,14 @@ func (c *configFile) unknown(app *kong.Application) error {
 	return nil
 }
 
+// answers are the flags that print something and end the command. They are no
+// settings.
+var answers = map[string]bool{"help": true, "version": true}
+
 func flagNames(node *kong.Node) map[string]bool {
 	names := map[string]bool{}
 	for _, flag := range node.Flags {
-		names[flag.Name] = true
+		names[flag.Name] = !answers[flag.Name]
 	}
 	for _, child := range node.Children {
 		for name := range flagNames(child) {
@@ -198,7 +202,7 @@ func (a *app) settingsInForce() []setting {
 	}
 	var list []setting
 	for _, flag := range a.parsed.Model.Flags {
-		if flag.Name == "help" {
+		if answers[flag.Name] {
 			continue
 		}
 		list = append(list, setting{Name: flag.Name, Value: shown(flag), Source: a.sourceOf(flag, given)})

@@ -24,6 +24,30 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
+// exitMeaning says what a code means, for help and manual.
+type exitMeaning struct {
+	code    string
+	meaning string
+	again   string // whether to run again
+}
+
+var exitMeanings = []exitMeaning{
+	{"0", "Done, or nothing had changed.", "At the next schedule."},
+	{"1", "A fault on this machine: a full disk, a read-only state folder, a damaged journal.", "No; it needs a person."},
+	{"64", "The command line is invalid, or no input exists.", "No; it needs a person."},
+	{"65", "Some documents became dead letters, the rest is done; 'ingest status' lists them. 'verify': journal and " +
+		"stores differ. --prune was refused. 'delete' did not find a document.", "No; see 'ingest status'."},
+	{"75", "Something was deferred: an upstream is unavailable, its circuit breaker is open, or another run holds the " +
+		"journal or has taken it over. Nothing is lost or paid for twice.", "Yes, after retry_at in the summary."},
+	{"77", "Credentials or quota were refused.", "No, until that is fixed."},
+	{"78", "Bucket, model, collection or configuration do not match.", "No, until that is fixed."},
+	{"130, 143", "Interrupted by SIGINT or SIGTERM; the state is saved.", "Yes."},
+	{"141", "The reader of the results closed its end, as in 'ingest status | head'; the state is saved.", "Yes."},
+}
+
+const exitPrecedence = "If several apply, the first of interruption, 1, 78, 77, 75 and 65 is the exit code. " +
+	"--skip-exit-code sets the code of a run with nothing to do."
+
 // codedError is an error with an exit code.
 type codedError struct {
 	code int
@@ -45,9 +69,13 @@ func usage(err error) error { return &codedError{code: exitUsage, err: err} }
 func configuration(err error) error { return &codedError{code: exitConfiguration, err: err} }
 
 // exit prints the error, unless the output has said it, and returns the exit
-// code.
+// code. A reader of the results that has closed its end, as head does, wants no
+// more words.
 func (a *app) exit(ctx context.Context, err error) int {
 	code := exitCode(ctx, err)
+	if code == signalCode(syscall.SIGPIPE) {
+		return code
+	}
 	coded, ok := errors.AsType[*codedError](err)
 	if err != nil && (!ok || coded.err != nil) {
 		fmt.Fprintln(a.stderr, "ingest:", plain.Text(err.Error()))

@@ -7,12 +7,12 @@
 // Without configuration everything stays in the folder .penstock: originals as
 // files, chunks and vectors in SQLite, embeddings from a model inside the
 // binary. --s3-endpoint, --milvus and --llm-base-url switch each of the three
-// to a real upstream. "ingest --help" lists the verbs and flags, "ingest
-// config" the settings in force and where each comes from.
+// to a real upstream. "ingest help" lists the verbs and flags, "ingest config"
+// the settings in force and where each comes from.
 //
 // Results go to stdout, logs and the progress bar to stderr. The exit codes
 // follow sysexits.h, so that an orchestrator knows whether to run the command
-// again (75) or not (64, 65, 77, 78); see exit.go or docs/operations.md.
+// again (75) or not (64, 65, 77, 78): "ingest help exit-codes".
 package main
 
 import (
@@ -22,11 +22,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"reflect"
 	"sync"
 	"syscall"
-
-	"github.com/alecthomas/kong"
 )
 
 func main() {
@@ -66,22 +63,14 @@ func signals(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// exitRequest is how --help leaves the parser.
-type exitRequest int
-
 // run is the whole command; it does not exit the process.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
-	defer func() {
-		if request, ok := recover().(exitRequest); ok {
-			code = int(request)
-		}
-	}()
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	results := &checkedWriter{to: stdout, gone: func() { cancel(signalError{syscall.SIGPIPE}) }}
 	app := &app{stdin: stdin, stdout: results, stderr: stderr}
-	err := app.parseAndRun(ctx, args)
-	if err == nil && results.err != nil && !errors.Is(results.err, syscall.EPIPE) {
+	err := app.command(ctx, args)
+	if err == nil && results.err != nil {
 		err = fmt.Errorf("cannot write results: %w", results.err)
 	}
 	return app.exit(ctx, err)
@@ -110,56 +99,6 @@ func (w *checkedWriter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	return n, err
-}
-
-// parseAndRun parses the command line and runs its verb.
-func (a *app) parseAndRun(ctx context.Context, args []string) error {
-	var flags cli
-	parser, err := kong.New(&flags,
-		kong.Name("ingest"),
-		kong.Description("Ingests documents into an object store and a vector store, and searches them."),
-		kong.Writers(a.stdout, a.stderr),
-		kong.Exit(func(code int) { panic(exitRequest(code)) }),
-		kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(a),
-		kong.Resolvers(&a.file),
-		kong.KindMapper(reflect.String, kong.MapperFunc(asWritten)),
-		kong.Vars{"state": defaultState, "collection": defaultCollection, "bucket": defaultBucket},
-	)
-	if err != nil {
-		return err
-	}
-	if err := a.file.find(args); err != nil {
-		return err
-	}
-	parsed, err := parser.Parse(args)
-	if _, coded := errors.AsType[*codedError](err); coded {
-		return err
-	}
-	if err != nil {
-		return usage(err)
-	}
-	if err := a.file.unknown(parser.Model); err != nil {
-		return err
-	}
-	a.parsed, a.settings = parsed, &flags.Settings
-	if err := a.start(); err != nil {
-		return err
-	}
-	return a.both(parsed.Run(&flags.Settings), a.stop())
-}
-
-// asWritten keeps an argument's bytes, since file names need not be UTF-8; the
-// parser's own mapper replaces invalid bytes by U+FFFD.
-func asWritten(ctx *kong.DecodeContext, target reflect.Value) error {
-	token, err := ctx.Scan.PopValue("string")
-	if err != nil {
-		return err
-	}
-	target.SetString(fmt.Sprint(token.Value))
-	return nil
 }
 
 // both returns the more severe of a verb's error and the error of its cleanup,

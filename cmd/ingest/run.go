@@ -56,6 +56,11 @@ type ChunkFlags struct {
 
 // Run ingests.
 func (c *runCmd) Run(ctx context.Context, a *app) error {
+	if a.implicit(c.Paths) {
+		if err := mistypedVerb(a.parsed.Model.Node, c.Paths[0]); err != nil {
+			return err
+		}
+	}
 	inputs, err := c.inputs(a)
 	if err != nil {
 		return usage(err)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"strings"
 
 	"github.com/penstock-go/penstock/internal/plain"
@@ -112,25 +111,4 @@ func (a *app) printChunk(c chunk.Chunk) {
 	}
 	fmt.Fprintf(a.stdout, "%d  (%d tokens%s)  %s\n", c.Ordinal, c.Tokens, place, plain.Name(c.Heading))
 	a.printIndented(c.Text)
-}
-
-type versionCmd struct{}
-
-// Run prints the version of this build.
-func (versionCmd) Run(a *app) error {
-	version, revision := "unknown", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = s.Value
-			}
-		}
-	}
-	if a.settings.JSON {
-		a.printJSON(map[string]string{"version": version, "revision": revision, "model": staticmodel.Name})
-		return nil
-	}
-	fmt.Fprintln(a.stdout, strings.TrimSpace("ingest "+version+" "+revision))
-	return nil
 }
