@@ -12,8 +12,8 @@ import (
 )
 
 // mistypedVerb returns an error if the first word of a command line without a
-// verb is not a file and near the name of a verb: the words after it must not be
-// ingested, since they may be what the user wanted to search for or to delete.
+// verb is not a file and near the name of a verb: the words after it must not
+// be ingested, since they may be what the user wanted to search for or delete.
 func mistypedVerb(root *kong.Node, first string) error {
 	if first == "" || strings.ContainsAny(first, `/\*?[{:@-.`) {
 		return nil
