@@ -1,9 +1,12 @@
 package pipeline
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // Result says how a document came out of a run.
@@ -84,7 +87,9 @@ type Summary struct {
 	LastSuccess *time.Time    `json:"last_success,omitempty"`
 	Elapsed     time.Duration `json:"elapsed_ns"`
 	Stopped     *Stop         `json:"stopped,omitempty"`
-	// Breakers are the states of the three breakers at the end of the run.
+	// Breakers are the states of the three breakers at the end of the run, that
+	// of a breaker which refused the call for which the run stopped at the
+	// refusal.
 	Breakers map[string]string `json:"breakers"`
 	// Holds are forced_open, forced_closed or denied, and why, for each breaker
 	// that was held where it is.
@@ -123,6 +128,41 @@ func (s *Summary) add(d Document) {
 	if d.Unenriched {
 		s.Unenriched++
 	}
+}
+
+// Stand sets Breakers and Holds. The breaker that refused the call for which a
+// run stopped stands as it refused: it may have changed since.
+func (s *Summary) Stand(ended *StopError, all ...resilience.Snapshot) {
+	s.Breakers, s.Holds = make(map[string]string, len(all)), nil
+	refused, as := refusal(ended)
+	for _, b := range all {
+		if b.Name == refused && b.State != as.State {
+			b.State, b.Held, b.HeldReason = as.State, as.Held, as.HeldReason
+		}
+		s.Breakers[b.Name] = b.State.String()
+		if b.Held == "" {
+			continue
+		}
+		if s.Holds == nil {
+			s.Holds = map[string]string{}
+		}
+		s.Holds[b.Name] = strings.TrimSuffix(b.Held+": "+b.HeldReason, ": ")
+	}
+}
+
+// refusal is the breaker whose refusal stopped a run, and how it stood; none
+// where another error did.
+func refusal(ended *StopError) (breaker string, as resilience.Snapshot) {
+	if ended == nil {
+		return "", as
+	}
+	if open, ok := errors.AsType[*resilience.OpenError](ended.Err); ok {
+		return open.Upstream(), resilience.Snapshot{State: open.State()}
+	}
+	if denied, ok := errors.AsType[*resilience.DeniedError](ended.Err); ok {
+		return denied.Upstream(), resilience.Snapshot{State: resilience.Open, Held: "denied", HeldReason: "denied"}
+	}
+	return "", as
 }
 
 // StopError ends a run early, see [stop.Error].

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // run is one Run: it makes the stages and the channels between them.
@@ -228,34 +229,47 @@ func (r *run) unlisted(call *stop.CallError, err error) {
 	}
 }
 
-// finish completes the summary and gives the reason of an early end.
+// finish completes the summary and returns the reason of an early end.
 func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
 	r.Metrics.RunEnded(time.Now())
-	r.lookAtBreakers()
 	r.summary.ChatTokens = r.enrich.Spent()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
 	r.summary.Waiting = r.summary.Deferred
+	r.summary.Stand(ended, r.snapshots()...)
 	if ended == nil {
 		return r.summary, nil
 	}
 	r.summary.Stopped = ended.Report(r.Places)
+	r.logStop(r.summary.Stopped)
 	return r.summary, ended
 }
 
-func (r *run) lookAtBreakers() {
-	r.summary.Breakers = map[string]string{}
+func (r *run) snapshots() (all []resilience.Snapshot) {
 	for _, s := range r.services {
-		breaker := s.Breaker().Snapshot()
-		r.summary.Breakers[breaker.Name] = breaker.State.String()
-		if breaker.Held == "" {
-			continue
-		}
-		if r.summary.Holds == nil {
-			r.summary.Holds = map[string]string{}
-		}
-		r.summary.Holds[breaker.Name] = strings.TrimSuffix(breaker.Held+": "+breaker.HeldReason, ": ")
+		all = append(all, s.Breaker().Snapshot())
 	}
+	return all
+}
+
+// logStop says why the run ended early. A person who interrupted it knows.
+func (r *run) logStop(s *Stop) {
+	level := slog.LevelWarn
+	if s.Kind == StopInterrupted {
+		level = slog.LevelInfo
+	}
+	about := []slog.Attr{slog.String("kind", string(s.Kind)), slog.String("reason", s.Reason)}
+	for _, one := range []struct{ key, value string }{
+		{"upstream", s.Upstream}, {"address", s.Address}, {"model", s.Model}, {"cause", s.Cause},
+	} {
+		if one.value != "" {
+			about = append(about, slog.String(one.key, one.value))
+		}
+	}
+	if s.RetryAt != nil {
+		about = append(about, slog.Time("retry_at", *s.RetryAt))
+	}
+	r.Logger.LogAttrs(r.lasting(), level, "run stopped", about...)
 }
 
 // leftovers is the stop of a run that went through and left documents behind.
@@ -264,11 +278,8 @@ func (r *run) leftovers() *StopError {
 		return nil
 	}
 	models := r.services[2].Breaker()
-	return stop.Later(
-		"",
-		time.Now().Add(models.Config().ResetTimeout),
-		&stop.LeftError{Documents: r.summary.Deferred},
-	)
+	left := &stop.LeftError{Documents: r.summary.Deferred, Cause: r.left}
+	return stop.Later(stop.Upstream(left.Cause), time.Now().Add(models.Config().ResetTimeout), left)
 }
 
 // keepSummary leaves the summary for the next look at the journal.

@@ -21,6 +21,7 @@ type settler struct {
 	summary Summary // belongs to report until reporting returns
 
 	mu    sync.Mutex
+	left  error             // what a deferred document was left for
 	moves map[string]string // new locations by id, not in the journal yet
 }
 
@@ -64,6 +65,7 @@ func (s *settler) settle(d *document, err error) {
 	report := d.report(DeadLetter)
 	if f.Deferred {
 		report.Result = Deferred
+		s.leave(f.Err)
 	}
 	report.Stage, report.Kind = f.Stage, f.Kind
 	report.Reason = reasonOf(d, f.Err)
@@ -71,6 +73,15 @@ func (s *settler) settle(d *document, err error) {
 		s.keepProblem(d, report)
 	}
 	s.settled <- report
+}
+
+// leave keeps what a document was left for: the first that names an upstream.
+func (s *settler) leave(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left == nil || stop.Upstream(s.left) == "" && stop.Upstream(cause) != "" {
+		s.left = cause
+	}
 }
 
 func (s *settler) keepProblem(d *document, report Document) {

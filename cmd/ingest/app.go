@@ -36,6 +36,7 @@ type app struct {
 	closers []func() error
 	state   *state.State     // nil unless the journal is in an object store
 	opened  *journal.Journal // of the open pipeline
+	audit   *auditLog        // nil without one
 }
 
 // shortestTimeout is the minimum of --timeout. Below it no call is answered in

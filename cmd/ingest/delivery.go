@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/penstock-go/penstock/metrics"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -22,7 +24,7 @@ type Delivery struct {
 	Pushgateway     string        `group:"monitoring" env:"PENSTOCK_PUSHGATEWAY" placeholder:"URL" help:"Push the metrics to this Pushgateway when a run ends; a failed push does not fail the run."`
 	PushgatewayJob  string        `group:"monitoring" default:"ingest" env:"PENSTOCK_PUSHGATEWAY_JOB" placeholder:"NAME" help:"Job name for the Pushgateway (${default})."`
 	MetricsTextfile string        `group:"monitoring" env:"PENSTOCK_METRICS_TEXTFILE" placeholder:"FILE" help:"Write the metrics to this .prom file, for the node exporter, when a run ends; a failed write does not fail the run."`
-	AuditLog        string        `group:"monitoring" env:"PENSTOCK_AUDIT_LOG" placeholder:"FILE" help:"Append a JSON line to this file for each state change of a circuit breaker."`
+	AuditLog        string        `group:"monitoring" env:"PENSTOCK_AUDIT_LOG" placeholder:"FILE" help:"Append a JSON line to this file for each state change of a circuit breaker, and for each run that an upstream stopped without one."`
 	BreakerReset    time.Duration `group:"monitoring" default:"60s" env:"PENSTOCK_BREAKER_RESET" help:"How long a circuit breaker stays open before it admits a probe (${default})."`
 }
 
@@ -98,9 +100,9 @@ func (a *app) startAudit() error {
 		return configuration(fmt.Errorf("--audit-log: %w", err))
 	}
 	a.later(file.Close)
-	log := &auditLog{to: file, log: a.log}
+	a.audit = &auditLog{to: file, log: a.log, places: a.places()}
 	for _, b := range resilience.Default.All() {
-		remove := b.Observe(log.write)
+		remove := b.Observe(a.audit.write)
 		a.later(func() error { remove(); return nil })
 	}
 	return nil
@@ -113,6 +115,8 @@ type auditRecord struct {
 	Event         string           `json:"event"`
 	Process       int              `json:"process"`
 	Upstream      string           `json:"upstream"`
+	Address       string           `json:"address,omitempty"`
+	Model         string           `json:"model,omitempty"`
 	From          resilience.State `json:"from"`
 	To            resilience.State `json:"to"`
 	Generation    uint64           `json:"generation"`
@@ -131,9 +135,10 @@ type auditRecord struct {
 	Dropped       uint64           `json:"dropped,omitempty"`
 }
 
-func newAuditRecord(t resilience.Transition) auditRecord {
+func newAuditRecord(t resilience.Transition, at stop.Place) auditRecord {
 	r := auditRecord{
 		Time: t.At.UTC(), Event: "circuit_breaker_transition", Process: os.Getpid(), Upstream: t.Upstream,
+		Address: at.Address, Model: at.Model,
 		From: t.From, To: t.To, Generation: t.Generation, Reason: t.Reason,
 		Cause: t.CauseText(), Held: t.Held, Shadow: t.Shadow,
 		Eligible: t.Eligible, Failures: t.Failures, ProbeID: t.ProbeID,
@@ -150,24 +155,61 @@ func newAuditRecord(t resilience.Transition) auditRecord {
 	return r
 }
 
-// auditLog writes each record with one call, so that several processes can
-// share a file.
-type auditLog struct {
-	log *slog.Logger
+// stopRecord is the line of a run that an upstream stopped although no breaker
+// changed its state.
+type stopRecord struct {
+	Time        time.Time `json:"time"`
+	Event       string    `json:"event"` // run_stopped
+	Process     int       `json:"process"`
+	Destination string    `json:"destination"`
+	*pipeline.Stop
+}
 
-	mu sync.Mutex
-	to *os.File
+// auditLog writes each record with one call, so that several processes can
+// share a file. A nil one writes nothing.
+type auditLog struct {
+	log    *slog.Logger
+	places map[string]stop.Place
+
+	mu      sync.Mutex
+	to      *os.File
+	changed map[string]bool // breakers with a record since the last run: it says why they are open
 }
 
 func (l *auditLog) write(t resilience.Transition) {
-	line, err := json.Marshal(newAuditRecord(t))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = map[string]bool{}
+	}
+	l.changed[t.Upstream] = t.To == resilience.Open
+	l.addLocked(t.Upstream, newAuditRecord(t, l.places[t.Upstream]))
+}
+
+// stopped writes why a run ended, unless the record of the upstream's breaker
+// says so.
+func (l *auditLog) stopped(s pipeline.Summary) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed := l.changed
+	l.changed = nil
+	if s.Stopped == nil || s.Stopped.Upstream == "" || changed[s.Stopped.Upstream] {
+		return
+	}
+	l.addLocked(s.Stopped.Upstream, stopRecord{
+		Time: time.Now().UTC(), Event: "run_stopped", Process: os.Getpid(), Destination: s.Destination, Stop: s.Stopped,
+	})
+}
+
+func (l *auditLog) addLocked(upstream string, record any) {
+	line, err := json.Marshal(record)
 	if err == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		_, err = l.to.Write(append(line, '\n'))
 	}
 	if err != nil {
-		l.log.Error("a circuit breaker's state change is missing from the audit log", "upstream", t.Upstream,
-			"error", err)
+		l.log.Error("a record is missing from the audit log", "upstream", upstream, "error", err)
 	}
 }

@@ -255,6 +255,7 @@ func (d *display) step(move func(*progressbar.ProgressBar) error) {
 
 func (d *display) summary(s pipeline.Summary) {
 	d.step((*progressbar.ProgressBar).Finish)
+	d.app.audit.stopped(s)
 	if d.app.settings.JSON {
 		d.app.printJSON(map[string]pipeline.Summary{"summary": s})
 		return
@@ -269,12 +270,9 @@ func (d *display) unopened(err error) error {
 	if !ok {
 		return err
 	}
-	breakers := map[string]string{}
-	for _, b := range []*resilience.Breaker{resilience.Milvus, resilience.S3, resilience.LLM} {
-		breakers[b.Name()] = b.State().String()
-	}
-	report := stop.Report(d.app.places())
-	d.summary(pipeline.Summary{Destination: d.app.destination(), Stopped: report, Breakers: breakers})
+	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
+	summary.Stand(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
+	d.summary(summary)
 	return &codedError{code: stopCode(stop)}
 }
 
@@ -326,13 +324,21 @@ func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) 
 }
 
 func stopLine(stop *pipeline.Stop) string {
-	line := "stopped (" + string(stop.Kind)
-	if stop.Upstream != "" {
-		line += ", " + stop.Upstream
+	line := "stopped (" + string(stop.Kind) + after(", ", stop.Upstream) + after(" at ", stop.Address) +
+		after(", model ", stop.Model) + "): " + stop.Reason
+	if !strings.Contains(stop.Reason, stop.Cause) {
+		line += ": " + stop.Cause
 	}
-	line += "): " + stop.Reason
 	if stop.RetryAt != nil {
 		line += "; run again after " + stop.RetryAt.Local().Format(time.DateTime)
 	}
 	return line
+}
+
+// after puts words before a text, unless that is empty.
+func after(words, text string) string {
+	if text == "" {
+		return ""
+	}
+	return words + text
 }

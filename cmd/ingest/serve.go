@@ -216,7 +216,7 @@ func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 // report logs and prints what a pass did, if it did anything, and delivers the
 // metrics.
 func (s *service) report(ctx context.Context, summary pipeline.Summary, err error) {
-	if err != nil && ctx.Err() == nil {
+	if _, logged := errors.AsType[*pipeline.StopError](err); err != nil && !logged && ctx.Err() == nil {
 		s.app.log.Warn("a pass ended early", "error", err)
 	}
 	if summary.Documents > summary.Unchanged+summary.KnownDeadLetters || summary.Stopped != nil {

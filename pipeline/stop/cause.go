@@ -35,6 +35,24 @@ func behind(err error) error {
 	return nil
 }
 
+// Upstream is the name of the upstream that err comes from a call of, and empty
+// for any other error.
+func Upstream(err error) string {
+	if stop, ok := errors.AsType[*Error](err); ok {
+		return stop.Upstream
+	}
+	if call, ok := errors.AsType[*CallError](err); ok {
+		return call.Upstream
+	}
+	if open, ok := errors.AsType[*resilience.OpenError](err); ok {
+		return open.Upstream()
+	}
+	if denied, ok := errors.AsType[*resilience.DeniedError](err); ok {
+		return denied.Upstream()
+	}
+	return ""
+}
+
 // LeftError says that a run went through and left documents behind.
 type LeftError struct {
 	Documents int
