@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -105,9 +106,7 @@ func together(t *testing.T, e *embed.Embedder, all map[string]embed.Text) map[st
 			got := e.Vectors(t.Context(), part)
 			mu.Lock()
 			defer mu.Unlock()
-			for hash, a := range got {
-				answers[hash] = a
-			}
+			maps.Copy(answers, got)
 		})
 	}
 	calls.Wait()

@@ -52,7 +52,7 @@ func docxStyles(p *zipPackage) (map[string]int, error) {
 		return nil, err
 	}
 	id := ""
-	err = walkXML(stylesThatMatter(content), func(t xml.Token) error {
+	err = p.budget.walkXML(stylesThatMatter(content), func(t xml.Token) error {
 		start, ok := t.(xml.StartElement)
 		if !ok {
 			return nil

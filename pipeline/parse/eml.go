@@ -186,7 +186,7 @@ func plainest(parts []mailPart) []mailPart {
 
 func (m *mailReader) text(media, text string) error {
 	if media == mimeHTML {
-		return walkHTML(text, m.emit)
+		return m.budget.walkHTML(text, m.emit)
 	}
 	for paragraph := range strings.SplitSeq(clean(text), "\n\n") {
 		if err := m.emit(block.Block{Kind: block.Paragraph, Text: paragraph}); err != nil {

@@ -46,7 +46,7 @@ func readChapter(p *zipPackage, chapter string, emit func(block.Block) error) er
 	if err != nil {
 		return err
 	}
-	return walkHTML(decodeText(content, declaredInXML(content)), func(b block.Block) error {
+	return p.budget.walkHTML(decodeText(content, declaredInXML(content)), func(b block.Block) error {
 		if b.Kind == block.Title {
 			return nil // of the chapter: the book has one
 		}

@@ -15,7 +15,7 @@ type Error struct {
 	//	"password protected"  the document is encrypted
 	//	"too large"           the document, or what it unpacks to, is over a limit
 	//	"malformed"           the content breaks the rules of its format
-	//	"timed out"           the parser was still working at Limits.Timeout
+	//	"timed out"           the parser made no progress, see Limits.Timeout
 	//	"parser crashed"      the parser panicked; Stack says where
 	Kind string
 	// Name is the document, or the member of a container, as "mail.eml!a.pdf".
@@ -24,6 +24,10 @@ type Error struct {
 	Parser string
 	// Hint is what the operator can do.
 	Hint string
+	// Later says that nothing is known against the document: the parser did not
+	// get the processor time that would show whether it ever ends, or there was
+	// no room for another. Try again.
+	Later bool
 	// Err is the cause; nil if there is no more to say than Kind does.
 	Err error
 	// Stack is where the parser panicked; nil for every other kind.
@@ -48,9 +52,11 @@ var hints = map[string]string{
 	passwordProtected: "save a copy without the password",
 	tooLarge:          "split it, or raise the limit that the message names",
 	malformed:         "open it in the program that made it and save it again",
-	timedOut:          "split it, or raise the time limit for a document",
+	timedOut:          "split it, or raise --parse-timeout",
 	crashed:           "report it with the stack that the error carries; the other documents are not affected",
 }
+
+const laterHint = "run again when the machine is less busy, or raise --parse-timeout"
 
 // Error names the document, the kind and the cause, on one line.
 func (e *Error) Error() string {

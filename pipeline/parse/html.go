@@ -23,7 +23,7 @@ func parseHTML(_ context.Context, in Input, emit func(block.Block) error) error 
 	if err != nil {
 		return err
 	}
-	return walkHTML(decodeText(content, declaredInHTML(content)), emit)
+	return in.budget.walkHTML(decodeText(content, declaredInHTML(content)), emit)
 }
 
 // declaredInHTML is the encoding in a meta tag, or nil.
@@ -37,13 +37,13 @@ func declaredInHTML(content []byte) encoding.Encoding {
 
 // walkHTML emits the blocks of a page. If dropping the furniture leaves
 // nothing, the furniture is the text.
-func walkHTML(text string, emit func(block.Block) error) error {
+func (b *budget) walkHTML(text string, emit func(block.Block) error) error {
 	w := &htmlWalker{emit: emit, furniture: true}
-	if err := w.walk(text); err != nil || w.emitted {
+	if err := w.walk(b.passing(strings.NewReader(text))); err != nil || w.emitted {
 		return err
 	}
 	w = &htmlWalker{emit: emit}
-	return w.walk(text)
+	return w.walk(b.passing(strings.NewReader(text)))
 }
 
 // htmlWalker turns tags into blocks.
@@ -77,8 +77,8 @@ type htmlTable struct {
 	layout bool // its cells hold blocks: it is there to place things
 }
 
-func (w *htmlWalker) walk(text string) error {
-	w.tags = html.NewTokenizer(strings.NewReader(text))
+func (w *htmlWalker) walk(text io.Reader) error {
+	w.tags = html.NewTokenizer(text)
 	for w.err == nil {
 		switch w.tags.Next() {
 		case html.ErrorToken:

@@ -35,7 +35,7 @@ func (p markdownParser) parse(_ context.Context, in Input, emit func(block.Block
 		return err
 	}
 	source := []byte(body)
-	w := &markdownWalker{source: source, emit: emit}
+	w := &markdownWalker{source: source, budget: in.budget, emit: emit}
 	return w.blocks(p.parser.Parse(text.NewReader(source)), 0)
 }
 
@@ -70,6 +70,7 @@ func frontMatter(content string, emit func(block.Block) error) (string, error) {
 // markdownWalker turns the tree of a page into blocks.
 type markdownWalker struct {
 	source []byte
+	budget *budget
 	emit   func(block.Block) error
 	item   bool // the next paragraph is the first of a list item
 }
@@ -93,7 +94,7 @@ func (w *markdownWalker) block(n ast.Node, depth int) error {
 	case *ast.CodeBlock:
 		return w.emit(block.Block{Kind: block.Code, Text: w.lines(n)})
 	case *ast.HTMLBlock:
-		return walkHTML(w.html(n), w.emit)
+		return w.budget.walkHTML(w.html(n), w.emit)
 	case *ast.List:
 		return w.blocks(n, depth+1)
 	case *ast.ListItem:
@@ -177,21 +178,21 @@ func (w *markdownWalker) writeInline(b *strings.Builder, n ast.Node) {
 	case *ast.AutoLink:
 		b.Write(n.Label(w.source))
 	case *ast.RawHTML:
-		b.WriteString(rawText(string(n.Segments.Value(w.source))))
+		b.WriteString(w.rawText(string(n.Segments.Value(w.source))))
 	default:
 		b.WriteString(w.inline(n))
 	}
 }
 
 // rawText is what a tag in the midst of a text says.
-func rawText(tag string) string {
+func (w *markdownWalker) rawText(tag string) string {
 	lower := strings.ToLower(tag)
 	switch {
 	case slices.Contains([]string{"<br>", "<br/>", "<br />"}, lower):
 		return "\n"
 	case strings.HasPrefix(lower, "<img"):
 		alt := ""
-		_ = walkHTML(tag, func(b block.Block) error { alt = strings.TrimSpace(b.Text); return nil })
+		_ = w.budget.walkHTML(tag, func(b block.Block) error { alt = strings.TrimSpace(b.Text); return nil })
 		return alt
 	}
 	return ""

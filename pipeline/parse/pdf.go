@@ -51,7 +51,7 @@ func (p *pdfParser) parse(ctx context.Context, in Input, emit func(block.Block) 
 			_ = engine.Close()
 		}
 	}()
-	return readPDF(engine, content, emit)
+	return readPDF(engine, content, in.budget, emit)
 }
 
 // start makes the engines when the first PDF comes.
@@ -102,7 +102,7 @@ func (p *pdfParser) close() error {
 	return errors.Join(p.pool.Close(), p.cache.Close(context.Background()))
 }
 
-func readPDF(engine pdfium.Pdfium, content []byte, emit func(block.Block) error) error {
+func readPDF(engine pdfium.Pdfium, content []byte, b *budget, emit func(block.Block) error) error {
 	opened, err := engine.OpenDocument(&requests.OpenDocument{File: &content})
 	if err != nil {
 		return pdfRefusal(err)
@@ -117,15 +117,18 @@ func readPDF(engine pdfium.Pdfium, content []byte, emit func(block.Block) error)
 	if err != nil {
 		return err
 	}
-	return readPDFPages(engine, document, count.PageCount, emit)
+	return readPDFPages(engine, document, count.PageCount, b, emit)
 }
 
-func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int,
+func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count int, b *budget,
 	emit func(block.Block) error,
 ) error {
 	found := false
 	var broken error
 	for i := range count {
+		if err := b.step(); err != nil {
+			return err
+		}
 		text, err := pdfPage(engine, document, i)
 		if err != nil {
 			broken = err

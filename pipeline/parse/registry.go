@@ -19,7 +19,7 @@ type Registry struct {
 	limits Limits
 	types  map[string]entry // by extension (".html") and by media type
 	pdf    *pdfParser
-	left   leftBehind
+	crew   crew
 }
 
 // entry is a parser for one extension or media type.
@@ -87,15 +87,15 @@ func (r *Registry) Blocks(ctx context.Context, in Input) iter.Seq2[block.Block, 
 			yield(block.Block{}, err)
 			return
 		}
-		in.budget = newBudget(r.limits)
-		limit := r.limits.timeout(in.Size)
-		if err := r.left.wait(ctx, limit); err != nil {
+		in.budget = newBudget(r.limits, in.Size)
+		source.work = in.budget.work
+		if err := r.crew.wait(ctx, r.limits.Timeout); err != nil {
 			yield(block.Block{}, source.explain(in.Name, parser.Name(), err))
 			return
 		}
-		run := startRun(ctx, parser, in, source, &r.left)
+		run := startRun(ctx, parser, in, source, &r.crew)
 		defer run.stop()
-		if err := run.deliver(ctx, limit, yield); err != nil {
+		if err := run.deliver(ctx, yield); err != nil {
 			yield(block.Block{}, source.explain(in.Name, parser.Name(), err))
 		}
 	}
@@ -155,6 +155,7 @@ func joinSection(outer, inner string) string {
 type guardedSource struct {
 	io.ReaderAt
 	size int64
+	work *meter // nil while the format is detected
 
 	mu     sync.Mutex
 	failed error // first
@@ -173,6 +174,11 @@ func (g *guardedSource) ReadAt(p []byte, off int64) (int, error) {
 		return 0, errNegativeOffset
 	}
 	n, err := g.ReaderAt.ReadAt(p, off)
+	if g.work != nil {
+		if over := g.work.spend(int64(n)); over != nil {
+			return 0, over
+		}
+	}
 	ended := err == io.EOF //nolint:errorlint // io.ReaderAt's own contract
 	switch {
 	case err == nil, ended && off+int64(n) >= g.size:

@@ -39,7 +39,7 @@ type run struct {
 	cancel context.CancelFunc
 	out    chan batch
 	done   <-chan struct{}
-	left   *leftBehind
+	crew   *crew
 	state  atomic.Uint32 // atWork, then ended or abandoned, whichever comes first
 
 	pending batch
@@ -61,12 +61,13 @@ const (
 	abandoned
 )
 
-func startRun(ctx context.Context, parser Parser, in Input, source *guardedSource, left *leftBehind) *run {
+func startRun(ctx context.Context, parser Parser, in Input, source *guardedSource, crew *crew) *run {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &run{
 		parser: parser, in: in, source: source, cancel: cancel, out: make(chan batch, 1), done: ctx.Done(),
-		left: left,
+		crew: crew,
 	}
+	crew.working.Add(1)
 	go r.parse(ctx)
 	return r
 }
@@ -76,15 +77,16 @@ func startRun(ctx context.Context, parser Parser, in Input, source *guardedSourc
 func (r *run) stop() {
 	r.cancel()
 	if r.state.CompareAndSwap(atWork, abandoned) {
-		r.left.add(1)
+		r.crew.leave(1)
 	}
 }
 
 func (r *run) parse(ctx context.Context) {
 	defer func() {
 		if !r.state.CompareAndSwap(atWork, ended) {
-			r.left.add(-1)
+			r.crew.leave(-1)
 		}
+		r.crew.working.Add(-1)
 	}()
 	err := r.parseRecovering(ctx)
 	if err == nil {
@@ -106,7 +108,7 @@ func (r *run) parseRecovering(ctx context.Context) (err error) {
 	if s, ok := r.parser.(Streamer); !ok || !s.Streams() {
 		limit := r.in.budget.limits.MaxSize
 		if r.in.Size > limit {
-			return refuse(tooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize)", r.in.Size, limit))
+			return refuse(tooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize, --max-size)", r.in.Size, limit))
 		}
 	}
 	return r.parser.Parse(ctx, r.in, r.emit)
@@ -118,6 +120,9 @@ func (r *run) emit(b block.Block) error {
 	case <-r.done:
 		return errStopped // nobody waits any more
 	default:
+	}
+	if err := r.in.budget.work.spend(unitsOfStep + unitsOfTextByte*int64(len(b.Text))); err != nil {
+		return err
 	}
 	b = cleanBlock(b)
 	if b.Text == "" {
@@ -151,16 +156,14 @@ func (r *run) flush() error {
 
 // deliver hands the blocks to yield. Only the time spent waiting for the parser
 // counts towards the limit.
-func (r *run) deliver(ctx context.Context, limit time.Duration, yield func(block.Block, error) bool) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	for left := limit; ; timer.Reset(left) {
-		started := time.Now()
-		b, err := r.next(ctx, timer)
+func (r *run) deliver(ctx context.Context, yield func(block.Block, error) bool) error {
+	looks := time.NewTicker(max(r.in.budget.limits.Timeout/looksPerLimit, time.Millisecond))
+	defer looks.Stop()
+	for {
+		b, err := r.next(ctx, looks.C)
 		if err != nil {
 			return err
 		}
-		left = max(0, left-time.Since(started))
 		for _, one := range b.blocks {
 			if !yield(one, nil) {
 				return nil
@@ -172,59 +175,80 @@ func (r *run) deliver(ctx context.Context, limit time.Duration, yield func(block
 	}
 }
 
-func (r *run) next(ctx context.Context, timer *time.Timer) (batch, error) {
-	select {
-	case b := <-r.out:
-		if b.err != nil && ctx.Err() != nil {
+// looksPerLimit is how often the progress of a parser is looked at in the time
+// that it may do without.
+const looksPerLimit = 20
+
+// next waits for a batch as long as the parser makes progress.
+func (r *run) next(ctx context.Context, looks <-chan time.Time) (batch, error) {
+	s := &silence{limit: r.in.budget.limits.Timeout}
+	s.begin(r.now())
+	for {
+		select {
+		case b := <-r.out:
+			if b.err != nil && ctx.Err() != nil {
+				return batch{}, callerLeft{ctx.Err()}
+			}
+			return b, nil
+		case <-ctx.Done():
 			return batch{}, callerLeft{ctx.Err()}
+		case <-looks:
+			if err := s.look(r.now()); err != nil {
+				return batch{}, err
+			}
 		}
-		return b, nil
-	case <-ctx.Done():
-		return batch{}, callerLeft{ctx.Err()}
-	case <-timer.C:
-		return batch{}, refuse(timedOut,
-			errors.New("the parser was still at work when the time limit passed (Timeout)"))
+	}
+}
+
+func (r *run) now() moment {
+	return moment{
+		at: time.Now(), cpu: r.in.budget.limits.ProcessorTime(),
+		progress: r.in.budget.work.done.Load(), parsers: r.crew.working.Load(),
 	}
 }
 
 // maxLeftBehind is how many parsers of a Registry may be at work for nobody.
 const maxLeftBehind = 16
 
-// leftBehind counts the parsers that did not come back when their reader left.
-type leftBehind struct {
+// crew are the parsers of a Registry that are at work, and those among them
+// that did not come back when their reader left.
+type crew struct {
+	working atomic.Int64
+
 	mu      sync.Mutex
-	parsers int
+	left    int
 	changed chan struct{} // closed when there is one less; nil if nobody waits
 }
 
-func (l *leftBehind) add(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.parsers += n; n < 0 && l.changed != nil {
-		close(l.changed)
-		l.changed = nil
+// leave adds to the number of parsers that are at work for nobody.
+func (c *crew) leave(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left += n; n < 0 && c.changed != nil {
+		close(c.changed)
+		c.changed = nil
 	}
 }
 
 // room returns nil, or what is closed once it is worth asking again.
-func (l *leftBehind) room() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.parsers < maxLeftBehind {
+func (c *crew) room() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left < maxLeftBehind {
 		return nil
 	}
-	if l.changed == nil {
-		l.changed = make(chan struct{})
+	if c.changed == nil {
+		c.changed = make(chan struct{})
 	}
-	return l.changed
+	return c.changed
 }
 
 // wait returns when there is room for one more parser that may not come back.
-func (l *leftBehind) wait(ctx context.Context, limit time.Duration) error {
+func (c *crew) wait(ctx context.Context, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
-		changed := l.room()
+		changed := c.room()
 		if changed == nil {
 			return nil
 		}
@@ -233,9 +257,9 @@ func (l *leftBehind) wait(ctx context.Context, limit time.Duration) error {
 		case <-ctx.Done():
 			return callerLeft{ctx.Err()}
 		case <-timer.C:
-			err := fmt.Errorf("%d parsers still work on documents whose time was up; only a new process ends them",
+			err := fmt.Errorf("%d other parsers still work on documents that were given up; only a new process ends them",
 				maxLeftBehind)
-			return refuse(timedOut, err)
+			return &Error{Kind: timedOut, Later: true, Hint: "run again", Err: err}
 		}
 	}
 }

@@ -37,7 +37,7 @@ func parseXLSX(ctx context.Context, in Input, emit func(block.Block) error) erro
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := readSheet(book, sheet, emit); err != nil {
+		if err := readSheet(book, sheet, in.budget, emit); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func (p *zipPackage) claim() (total int64, err error) {
 			return 0, err
 		}
 		if total += size; total > packageFactor*p.budget.limits.MaxSize {
-			return 0, refuse(tooLarge, fmt.Errorf("the parts of a workbook unpack to more than %d bytes (%d × MaxSize)",
+			return 0, refuse(tooLarge, fmt.Errorf("the parts of a workbook unpack to more than %d bytes (%d × MaxSize, --max-size)",
 				packageFactor*p.budget.limits.MaxSize, packageFactor))
 		}
 	}
@@ -77,7 +77,7 @@ func xlsxRefusal(err error) error {
 // plainSheet is a name that says nothing.
 var plainSheet = regexp.MustCompile(`^(Sheet|Tabelle|Feuil|Hoja|Foglio|Лист|工作表)\s?\d*$`)
 
-func readSheet(book *excelize.File, sheet string, emit func(block.Block) error) error {
+func readSheet(book *excelize.File, sheet string, b *budget, emit func(block.Block) error) error {
 	rows, err := book.Rows(sheet)
 	if err != nil {
 		return nil // a chart has no rows
@@ -96,6 +96,9 @@ func readSheet(book *excelize.File, sheet string, emit func(block.Block) error) 
 	}
 	for rows.Next() {
 		cells, err := rows.Columns()
+		if err == nil {
+			err = b.work.spend(1 + int64(len(cells))) // no step: a sheet may be a million empty rows
+		}
 		if err != nil {
 			return err
 		}

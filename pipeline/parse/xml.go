@@ -17,13 +17,13 @@ func parseXML(_ context.Context, in Input, emit func(block.Block) error) error {
 		return err
 	}
 	w := &xmlWalker{emit: emit}
-	if err := walkXML(content, w.token); err != nil {
+	if err := in.budget.walkXML(content, w.token); err != nil {
 		return err
 	}
 	if err := w.flush(block.Paragraph); err != nil || w.emitted {
 		return err
 	}
-	return walkXML(content, w.attributes)
+	return in.budget.walkXML(content, w.attributes)
 }
 
 // xmlWalker turns elements into blocks.

@@ -11,10 +11,10 @@ import (
 
 // walkXML calls fn with each token of a document. Entities are those of HTML;
 // a document's own are left as they are, so that none can grow.
-func walkXML(content []byte, fn func(xml.Token) error) error {
+func (b *budget) walkXML(content []byte, fn func(xml.Token) error) error {
 	// one slip costs a letter, not the document
 	text := strings.ToValidUTF8(decodeText(content, declaredInXML(content)), "\uFFFD")
-	d := xml.NewDecoder(strings.NewReader(text))
+	d := xml.NewDecoder(b.passing(strings.NewReader(text)))
 	d.Strict = false
 	d.Entity = xml.HTMLEntity
 	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil } // it is decoded

@@ -25,7 +25,7 @@ func openPackage(in Input) (*zipPackage, error) {
 		return nil, err
 	}
 	if len(z.File) > in.budget.limits.MaxEntries {
-		return nil, refuse(tooLarge, fmt.Errorf("more than %d members (MaxEntries)", in.budget.limits.MaxEntries))
+		return nil, in.budget.tooManyEntries()
 	}
 	p := &zipPackage{files: map[string]*zip.File{}, order: z.File, budget: in.budget}
 	for _, f := range z.File {
@@ -67,7 +67,7 @@ func (p *zipPackage) walk(name string, optional bool, fn func(xml.Token) error) 
 	if err != nil {
 		return err
 	}
-	return walkXML(content, fn)
+	return p.budget.walkXML(content, fn)
 }
 
 // relations maps the ids of a part's relationships to the parts they name.
