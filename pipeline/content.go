@@ -195,6 +195,8 @@ func (r *reader) unparsed(err error) error {
 	refused, ok := errors.AsType[*parse.Error](err)
 	f, own := errors.AsType[*stop.Failure](err)
 	switch {
+	case ok && refused.Later:
+		return stop.Defer("parse", refused.Kind, err)
 	case ok:
 		return stop.DeadLetter("parse", refused.Kind, err)
 	case r.end.Stopped(err) || errors.Is(err, context.Canceled):

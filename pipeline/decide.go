@@ -98,7 +98,7 @@ func (c *decider) byContent(d *document) error {
 // deadBefore decides about a document that was a dead letter in this version.
 func (c *decider) deadBefore(d *document) error {
 	return c.unlessKnown(d, func(p journal.Problem) bool {
-		return p.Status == journal.DeadLetter && p.SHA == d.sha && p.Policy == d.plain
+		return p.Status == journal.DeadLetter && p.SHA == d.sha && p.Policy == c.tried(d, p.Kind)
 	})
 }
 

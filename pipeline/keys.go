@@ -26,6 +26,11 @@ func policyHash(c *Config, chunker *chunk.Chunker, format parse.Format, more ...
 	return rows.PolicyHash(append(parts, more...)...)
 }
 
+// policyWithin is a policy with the limits that a document was parsed within.
+func policyWithin(policy string, limits parse.Limits) string {
+	return rows.PolicyHash(policy, "limits", limits.String())
+}
+
 // shelf is where the originals of one destination are: what their keys begin
 // with. The key of an original names destination, document and content, so that
 // the same content is put once, and a destination deletes its own originals and

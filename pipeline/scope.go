@@ -92,6 +92,17 @@ func revocation(reason error) *StopError {
 // over, since it has been paid for.
 func (s *scope) lasting() context.Context { return context.WithoutCancel(s.ctx) }
 
+// tried is the policy that a document failed by, for the journal. The limits
+// are a part of it where they were too low for the document: with others it is
+// tried again.
+func (s *scope) tried(d *document, kind string) string {
+	switch kind {
+	case "too large", "timed out":
+		return policyWithin(d.plain, s.Parsers.Limits())
+	}
+	return d.plain
+}
+
 // timed begins a stage; what it returns ends it.
 func (s *scope) timed(stage string) (end func()) {
 	start := time.Now()

@@ -90,7 +90,7 @@ func (s *settler) keepProblem(d *document, report Document) {
 		status = journal.Deferred
 	}
 	err := s.Journal.Fail(s.lasting(), s.Destination, journal.Problem{
-		ID: d.id, SHA: d.sha, Policy: d.plain, Status: status,
+		ID: d.id, SHA: d.sha, Policy: s.tried(d, report.Kind), Status: status,
 		Stage: report.Stage, Kind: report.Kind, Reason: report.Reason, At: time.Now(), Location: d.location,
 	})
 	if err != nil {

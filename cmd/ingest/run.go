@@ -49,9 +49,9 @@ type WebFlags struct {
 
 // ChunkFlags say how a document is split.
 type ChunkFlags struct {
-	ChunkTokens  int   `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" help:"Maximum tokens per chunk. Default: 256."`
-	ChunkOverlap int   `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" help:"Tokens that a chunk shares with the previous one; -1 for none. Default: one eighth of --chunk-tokens."`
-	MaxSize      int64 `env:"PENSTOCK_MAX_SIZE" placeholder:"BYTES" help:"Largest document to parse in memory; formats that stream may be larger. Default: 100 MB."`
+	ChunkTokens  int `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" help:"Maximum tokens per chunk. Default: 256."`
+	ChunkOverlap int `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" help:"Tokens that a chunk shares with the previous one; -1 for none. Default: one eighth of --chunk-tokens."`
+	LimitFlags   `embed:""`
 }
 
 // Run ingests.
@@ -158,7 +158,7 @@ func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Co
 }
 
 func (c *ChunkFlags) parsers(a *app) *parse.Registry {
-	parsers := parse.New(parse.Limits{MaxSize: c.MaxSize})
+	parsers := parse.New(c.limits())
 	a.later(parsers.Close)
 	return parsers
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -39,6 +40,9 @@ func (c *ChunkFlags) read(a *app, name string, show func(*parse.Registry, parse.
 	}
 	defer file.Close()
 	err = show(c.parsers(a), parse.Input{Name: name, Content: file, Size: file.Size()})
+	if refused, ok := errors.AsType[*parse.Error](err); ok && refused.Later {
+		return &codedError{code: exitTemporary, err: err}
+	}
 	if err != nil {
 		return &codedError{code: exitData, err: err}
 	}

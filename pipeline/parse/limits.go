@@ -68,6 +68,12 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
+// String lists the limits in a form that is equal for equal ones.
+func (l Limits) String() string {
+	return fmt.Sprintf("%d bytes, %s, %d steps, %d entries, %d unpacked, ratio %d, depth %d",
+		l.MaxSize, l.Timeout, l.MaxWork, l.MaxEntries, l.MaxUnpacked, l.MaxRatio, l.MaxDepth)
+}
+
 func orDefault[N int | int64 | time.Duration](n, standard N) N {
 	if n <= 0 {
 		return standard

@@ -152,7 +152,7 @@ func TestParserThatComesBackLateIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		reg := newRegistry(t, parse.Limits{Timeout: time.Second})
 		told := make(chan error, 1)
-		refusalOf(t, reg, funcParser(func(_ context.Context, emit func(block.Block) error) error {
+		_ = refusalOf(t, reg, funcParser(func(_ context.Context, emit func(block.Block) error) error {
 			time.Sleep(time.Hour)
 			err := emit(block.Block{Text: "late"})
 			told <- err

@@ -63,6 +63,9 @@ func (r *Registry) Parsers() map[string]int {
 // Types lists the extensions and media types that are read, sorted.
 func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.types)) }
 
+// Limits are the limits in force.
+func (r *Registry) Limits() Limits { return r.limits }
+
 // Close frees what the parsers hold. Blocks must not be in use.
 func (r *Registry) Close() error { return r.pdf.close() }
 

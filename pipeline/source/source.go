@@ -121,7 +121,7 @@ func (e *AwayError) Unwrap() error { return e.Err }
 type TooLargeError struct{ Limit int64 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("it is larger than %d bytes, the most that is downloaded", e.Limit)
+	return fmt.Sprintf("it is larger than %d bytes, the most that is downloaded (MaxDownload, --max-download)", e.Limit)
 }
 
 // Options configure [Find]. The zero value is the default.
