@@ -25,12 +25,14 @@ import (
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	output         io.Writer // what stdout writes to
 
 	args     []string // the command line
 	file     configFile
 	parsed   *kong.Context
 	settings *Settings
 	log      *slog.Logger
+	ink      ink // of stdout
 
 	metrics *http.Server
 	closers []func() error
@@ -50,6 +52,7 @@ func (a *app) start() error {
 	}
 	a.log = a.newLogger(a.settings)
 	slog.SetDefault(a.log)
+	a.ink = inkFor(a.settings.Color, a.output)
 	if err := a.checkState(); err != nil {
 		return usage(err)
 	}

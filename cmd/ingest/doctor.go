@@ -106,9 +106,9 @@ func (a *app) printFinding(f pipeline.Finding) {
 		a.printJSON(f)
 		return
 	}
-	mark := "ok   "
+	mark := a.ink.good("ok   ")
 	if !f.OK {
-		mark = "FAIL "
+		mark = a.ink.bad("FAIL ")
 	}
 	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, f.Upstream, plain.Line(f.Detail))
 	if f.Hint != "" {

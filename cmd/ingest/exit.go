@@ -78,9 +78,19 @@ func (a *app) exit(ctx context.Context, err error) int {
 	}
 	coded, ok := errors.AsType[*codedError](err)
 	if err != nil && (!ok || coded.err != nil) {
-		fmt.Fprintln(a.stderr, "ingest:", plain.Text(err.Error()))
+		fmt.Fprintln(a.stderr, a.alarm().bad("ingest:"), plain.Text(err.Error()))
 	}
 	return code
+}
+
+// alarm is the ink of stderr. The settings are unknown if the command line or
+// the configuration is wrong.
+func (a *app) alarm() ink {
+	color := colorAuto
+	if a.settings != nil {
+		color = a.settings.Color
+	}
+	return inkFor(color, a.stderr)
 }
 
 // exitCode returns the exit code for an error. A signal takes precedence.

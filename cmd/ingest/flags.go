@@ -65,9 +65,10 @@ type Settings struct {
 
 	Timeout  time.Duration `group:"common" default:"60s" env:"PENSTOCK_TIMEOUT" help:"Time limit for one call to an upstream (${default}). A chat model, which may think for minutes, has 10m."`
 	CACert   string        `group:"common" name:"ca-cert" env:"PENSTOCK_CA_CERT" placeholder:"FILE" help:"CA certificates (PEM) to trust instead of the system's."`
-	LogLevel string        `group:"common" default:"warn" enum:"debug,info,warn,error" env:"PENSTOCK_LOG_LEVEL" help:"Log level: debug, info, warn or error (${default})."`
+	LogLevel string        `group:"common" default:"warn" enum:"debug,info,warn,error" env:"PENSTOCK_LOG_LEVEL" placeholder:"LEVEL" help:"Log level: debug, info, warn or error (${default})."`
 	LogJSON  bool          `group:"common" name:"log-json" env:"PENSTOCK_LOG_JSON" help:"Write logs as JSON lines."`
 	JSON     bool          `group:"common" name:"json" env:"PENSTOCK_JSON" help:"Write results as JSON, one object per line."`
+	Color    string        `group:"common" default:"auto" enum:"auto,always,never" env:"PENSTOCK_COLOR" placeholder:"WHEN" help:"Color results: auto, always or never (${default}: on a terminal, unless NO_COLOR is set or TERM is dumb)."`
 
 	MetricsAddr string `group:"monitoring" env:"PENSTOCK_METRICS_ADDR" placeholder:"HOST:PORT" help:"Serve /metrics for Prometheus while the command runs."`
 

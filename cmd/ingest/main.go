@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	results := &checkedWriter{to: stdout, gone: func() { cancel(signalError{syscall.SIGPIPE}) }}
-	app := &app{stdin: stdin, stdout: results, stderr: stderr}
+	app := &app{stdin: stdin, stdout: results, output: stdout, stderr: stderr}
 	err := app.command(ctx, args)
 	if err == nil && results.err != nil {
 		err = fmt.Errorf("cannot write results: %w", results.err)

@@ -3,19 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
-	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 type runCmd struct {
@@ -69,11 +62,12 @@ func (c *runCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	show.expect(ctx, c.Paths, func() (*source.Inputs, error) { return c.inputs(a) })
 	census := inputs.Census()
 	summary, err := p.Run(ctx, census.All(ctx))
 	show.summary(summary)
 	if err = c.verdict(summary, err); c.Prune && !c.DryRun && summary.Stopped == nil {
-		err = worse(err, c.prune(ctx, a, p, census))
+		err = worse(err, c.prune(ctx, p, show, census))
 	}
 	return err
 }
@@ -101,13 +95,13 @@ func (c *WebFlags) sources(a *app) source.Options {
 }
 
 // prune deletes documents that are gone. A refusal is exit code 65.
-func (c *runCmd) prune(ctx context.Context, a *app, p *pipeline.Pipeline, census *source.Census) error {
+func (c *runCmd) prune(ctx context.Context, p *pipeline.Pipeline, show *display, census *source.Census) error {
 	summary, err := p.Prune(ctx, census, c.PruneLimit)
 	if refused, ok := errors.AsType[*pipeline.PruneError](err); ok {
 		return &codedError{code: exitData, err: refused}
 	}
 	if summary.Documents > 0 {
-		newDisplay(a).summary(summary)
+		show.summary(summary)
 	}
 	return c.verdict(summary, err)
 }
@@ -203,142 +197,4 @@ func worse(one, other error) error {
 func isSkip(err error) bool {
 	coded, ok := errors.AsType[*codedError](err)
 	return ok && coded.skip
-}
-
-// display shows the progress of a run: a bar on a terminal, a line for each
-// failure, or JSON.
-type display struct {
-	app *app
-	bar *progressbar.ProgressBar // nil unless stderr is a terminal
-}
-
-func newDisplay(a *app) *display {
-	d := &display{app: a}
-	if onTerminal(a.stderr) && !a.settings.JSON {
-		d.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(a.stderr), progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(), progressbar.OptionSetItsString("documents"), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionThrottle(100*time.Millisecond))
-	}
-	return d
-}
-
-func (d *display) document(doc pipeline.Document) {
-	if d.app.settings.JSON {
-		d.app.printJSON(doc)
-		return
-	}
-	d.step(func(bar *progressbar.ProgressBar) error { return bar.Add(1) })
-	switch doc.Result {
-	case pipeline.DeadLetter, pipeline.Deferred:
-		d.step((*progressbar.ProgressBar).Clear)
-		fmt.Fprintf(d.app.stdout, "%s  %s: %s (%s)\n", strings.ReplaceAll(string(doc.Result), "_", " "),
-			plain.Name(doc.ID), plain.Line(doc.Reason), doc.Stage)
-	case pipeline.WouldIngest:
-		fmt.Fprintf(d.app.stdout, "%s  %d chunks, %d tokens\n", plain.Name(doc.ID), doc.Chunks, doc.Tokens)
-	case pipeline.Deleted, pipeline.NotFound:
-		d.step((*progressbar.ProgressBar).Clear)
-		fmt.Fprintf(d.app.stdout, "%s  %s\n", strings.ReplaceAll(string(doc.Result), "_", " "), plain.Name(doc.ID))
-	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter:
-	}
-}
-
-// step moves the bar, if there is one. A failure to draw it does not end the
-// run.
-func (d *display) step(move func(*progressbar.ProgressBar) error) {
-	if d.bar == nil {
-		return
-	}
-	if err := move(d.bar); err != nil {
-		d.app.log.Debug("progress bar", "error", err)
-	}
-}
-
-func (d *display) summary(s pipeline.Summary) {
-	d.step((*progressbar.ProgressBar).Finish)
-	d.app.audit.stopped(s)
-	if d.app.settings.JSON {
-		d.app.printJSON(map[string]pipeline.Summary{"summary": s})
-		return
-	}
-	writeSummary(d.app.stdout, "", s)
-}
-
-// unopened writes a summary for a journal that cannot be opened now, so that an
-// orchestrator finds the time to retry there.
-func (d *display) unopened(err error) error {
-	stop, ok := errors.AsType[*pipeline.StopError](err)
-	if !ok {
-		return err
-	}
-	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
-	summary.Stand(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
-	d.summary(summary)
-	return &codedError{code: stopCode(stop)}
-}
-
-// writeSummary writes a summary for people, each line after the indent.
-func writeSummary(w io.Writer, indent string, s pipeline.Summary) {
-	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
-	switch {
-	case s.WouldIngest > 0:
-		line("would ingest %d documents: %d chunks, %d tokens; %d unchanged, %d dead letters",
-			s.WouldIngest, s.Chunks, s.Tokens, s.Unchanged, s.DeadLetters)
-	case s.Deleted+s.NotFound > 0:
-		line("%d documents deleted (%d chunks), %d not found, %d deferred", s.Deleted, s.Removed,
-			s.NotFound, s.Deferred)
-		if s.OriginalsLeft > 0 {
-			line("%d originals left: their keys do not say which collections need them; once 'ingest verify --repair' has "+
-				"run for each collection of the bucket, remove the folders below originals/ whose names have 64 digits",
-				s.OriginalsLeft)
-		}
-	default:
-		writeCounts(line, s)
-	}
-	if s.Stopped != nil {
-		line("%s", plain.Line(stopLine(s.Stopped)))
-	}
-}
-
-func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
-	line("%d documents in %s: %d ingested (%d chunks, %d embedded), %d unchanged, %d dead letters, %d deferred",
-		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged,
-		s.DeadLetters, s.Deferred)
-	if s.KnownDeadLetters > 0 {
-		line("%d known dead letters are unchanged; 'ingest status' lists them, 'ingest retry' tries them again",
-			s.KnownDeadLetters)
-	}
-	writeEnrichment(line, s)
-}
-
-// writeEnrichment reports the tokens spent on enrichment, and what is missing.
-func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) {
-	if s.ChatTokens > 0 {
-		line("%d tokens spent on enrichment, %d unusable answers", s.ChatTokens, s.Unanswered)
-	}
-	if s.Unenriched > 0 {
-		line(
-			"%d documents are not fully enriched (budget spent, or no answer in time); the next run with --enrich continues",
-			s.Unenriched,
-		)
-	}
-}
-
-func stopLine(stop *pipeline.Stop) string {
-	line := "stopped (" + string(stop.Kind) + after(", ", stop.Upstream) + after(" at ", stop.Address) +
-		after(", model ", stop.Model) + "): " + stop.Reason
-	if !strings.Contains(stop.Reason, stop.Cause) {
-		line += ": " + stop.Cause
-	}
-	if stop.RetryAt != nil {
-		line += "; run again after " + stop.RetryAt.Local().Format(time.DateTime)
-	}
-	return line
-}
-
-// after puts words before a text, unless that is empty.
-func after(words, text string) string {
-	if text == "" {
-		return ""
-	}
-	return words + text
 }

@@ -84,7 +84,7 @@ func (a *app) printStatus(s destinationStatus) {
 	fmt.Fprintf(a.stdout, "  %d documents, %d chunks, %d dead letters, %d deferred\n", s.Documents,
 		s.Chunks, s.DeadLetters, s.Deferred)
 	if s.LastRun != nil {
-		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", s.EndedAt.Local().Format(time.DateTime))
+		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", clock(*s.EndedAt))
 		for _, upstream := range slices.Sorted(maps.Keys(s.LastRun.Breakers)) {
 			state := s.LastRun.Breakers[upstream]
 			if hold := s.LastRun.Holds[upstream]; hold != "" {
@@ -92,7 +92,7 @@ func (a *app) printStatus(s destinationStatus) {
 			}
 			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, state)
 		}
-		writeSummary(a.stdout, "    ", *s.LastRun)
+		writeSummary(a.stdout, "    ", a.ink, *s.LastRun)
 	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plain.Name(p.ID), plain.Line(p.Reason),

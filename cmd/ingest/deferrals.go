@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/penstock-go/penstock/internal/plain"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/stop"
+)
+
+const (
+	// deferralGroups bounds how many reasons are told apart.
+	deferralGroups = 20
+	// namedDeferrals is how many documents of a group are named.
+	namedDeferrals = 3
+)
+
+// deferrals groups deferred documents by reason: an outage defers thousands
+// for the same one. The zero value is ready to use.
+type deferrals struct {
+	notBegun int
+	groups   []*deferral // in the order of the first document
+	others   int         // documents of further groups
+}
+
+// deferral is a group of documents with the same reason. Numbers in it, such
+// as the seconds until the next probe, may differ.
+type deferral struct {
+	stage, kind, key, reason string
+	documents                int
+	names                    []string // the first few, sorted
+}
+
+func (d *deferrals) add(doc pipeline.Document) {
+	if doc.Kind == "stopped" && doc.Reason == stop.ErrEnded.Error() {
+		d.notBegun++
+		return
+	}
+	group := d.group(doc)
+	if group == nil {
+		d.others++
+		return
+	}
+	group.documents++
+	at, _ := slices.BinarySearch(group.names, doc.ID)
+	if at == 0 {
+		group.reason = doc.Reason
+	}
+	group.names = slices.Insert(group.names, at, doc.ID)
+	group.names = group.names[:min(len(group.names), namedDeferrals)]
+}
+
+var number = regexp.MustCompile(`[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)?`)
+
+// group returns the group of a document; nil if there are too many.
+func (d *deferrals) group(doc pipeline.Document) *deferral {
+	key := number.ReplaceAllString(doc.Reason, "0")
+	for _, g := range d.groups {
+		if g.stage == doc.Stage && g.kind == doc.Kind && g.key == key {
+			return g
+		}
+	}
+	if len(d.groups) == deferralGroups {
+		return nil
+	}
+	g := &deferral{stage: doc.Stage, kind: doc.Kind, key: key}
+	d.groups = append(d.groups, g)
+	return g
+}
+
+// lines are a line for each group, in a stable order: by the first document.
+func (d *deferrals) lines() []string {
+	groups := slices.SortedFunc(slices.Values(d.groups), func(a, b *deferral) int {
+		return strings.Compare(a.names[0], b.names[0])
+	})
+	var lines []string
+	for _, g := range groups {
+		lines = append(lines, g.line())
+	}
+	if d.others > 0 {
+		lines = append(lines, fmt.Sprintf("%d documents for other reasons; 'ingest status' lists them", d.others))
+	}
+	if d.notBegun > 0 {
+		lines = append(lines, countOf(d.notBegun, "document")+" not begun")
+	}
+	return lines
+}
+
+func (g *deferral) line() string {
+	reason := plain.Line(g.reason)
+	var names []string
+	for _, name := range g.names {
+		names = append(names, plain.Name(name))
+	}
+	if g.documents == 1 {
+		return fmt.Sprintf("%s: %s (%s)", names[0], reason, g.stage)
+	}
+	list := strings.Join(names, ", ")
+	if g.documents > len(names) {
+		list += fmt.Sprintf(" and %d more", g.documents-len(names))
+	}
+	return fmt.Sprintf("%d documents: %s (%s): %s", g.documents, reason, g.stage, list)
+}
+
+// countOf is "1 document was" or "3 documents were".
+func countOf(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing + " was"
+	}
+	return fmt.Sprintf("%d %ss were", n, thing)
+}

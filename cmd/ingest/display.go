@@ -1,0 +1,174 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/penstock-go/penstock/internal/plain"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// heldLines bounds how many lines wait to be sorted.
+const heldLines = 10_000
+
+// display shows the progress of a run: a bar on a terminal, a line for each
+// failure, or JSON.
+//
+// Documents end in any order. Where results do not go to a terminal, their
+// lines are held and sorted, so that two runs that do the same print the same.
+// Deferred documents are grouped by reason and come last.
+type display struct {
+	app      *app
+	drawing  sync.Mutex
+	bar      *progressbar.ProgressBar // nil unless stderr is a terminal
+	hold     bool
+	held     []heldLine
+	deferred deferrals
+}
+
+// heldLine is the line of one document.
+type heldLine struct{ id, text string }
+
+func newDisplay(a *app) *display {
+	d := &display{app: a, hold: !onTerminal(a.output)}
+	if onTerminal(a.stderr) && !a.settings.JSON {
+		d.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(a.stderr), progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString("documents"), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond))
+	}
+	return d
+}
+
+// expect counts the documents of inputs in the background, so that the bar can
+// show the total and the time left. Buckets are not listed twice: for them the
+// bar shows a count.
+func (d *display) expect(ctx context.Context, paths []string, find func() (*source.Inputs, error)) {
+	remote := func(path string) bool { return strings.HasPrefix(path, "s3://") || strings.HasPrefix(path, "@") }
+	if d.bar == nil || slices.ContainsFunc(paths, remote) {
+		return
+	}
+	inputs, err := find()
+	if err != nil {
+		return // the run has found them and may find them again
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	counted := make(chan struct{})
+	go func() {
+		defer close(counted)
+		total := 0
+		for _, err := range inputs.All(ctx) {
+			_ = err // one document that cannot be read is one that ends
+			total++
+		}
+		if ctx.Err() == nil {
+			d.total(total)
+		}
+	}()
+	d.app.later(func() error { cancel(); <-counted; return nil })
+}
+
+// total sets the number of documents of the run, once it is known.
+func (d *display) total(documents int) {
+	if documents == 0 {
+		return
+	}
+	d.step(func(bar *progressbar.ProgressBar) error {
+		bar.ChangeMax(documents)
+		return bar.RenderBlank() // what ChangeMax has drawn may be suppressed
+	})
+}
+
+func (d *display) document(doc pipeline.Document) {
+	if d.app.settings.JSON {
+		d.app.printJSON(doc)
+		return
+	}
+	d.step(func(bar *progressbar.ProgressBar) error { return bar.Add(1) })
+	name, ink := plain.Name(doc.ID), d.app.ink
+	switch doc.Result {
+	case pipeline.DeadLetter:
+		d.line(doc.ID, fmt.Sprintf("%s  %s: %s (%s)", ink.bad("dead letter"), name, plain.Line(doc.Reason), doc.Stage))
+	case pipeline.Deferred:
+		d.deferred.add(doc)
+	case pipeline.WouldIngest:
+		d.line(doc.ID, fmt.Sprintf("%s  %d chunks, %d tokens", name, doc.Chunks, doc.Tokens))
+	case pipeline.Deleted, pipeline.NotFound:
+		d.line(doc.ID, fmt.Sprintf("%s  %s", strings.ReplaceAll(string(doc.Result), "_", " "), name))
+	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter:
+	}
+}
+
+// line prints the line of a document, or holds it.
+func (d *display) line(id, text string) {
+	if !d.hold {
+		d.step((*progressbar.ProgressBar).Clear)
+		fmt.Fprintln(d.app.stdout, text)
+		return
+	}
+	d.held = append(d.held, heldLine{id, text})
+	if len(d.held) >= heldLines {
+		d.release()
+	}
+}
+
+// release prints the lines that are held.
+func (d *display) release() {
+	slices.SortStableFunc(d.held, func(a, b heldLine) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.text, b.text))
+	})
+	for _, line := range d.held {
+		fmt.Fprintln(d.app.stdout, line.text)
+	}
+	d.held = nil
+}
+
+// step moves the bar, if there is one. A failure to draw it does not end the
+// run.
+func (d *display) step(move func(*progressbar.ProgressBar) error) {
+	if d.bar == nil {
+		return
+	}
+	d.drawing.Lock()
+	defer d.drawing.Unlock()
+	if err := move(d.bar); err != nil {
+		d.app.log.Debug("progress bar", "error", err)
+	}
+}
+
+func (d *display) summary(s pipeline.Summary) {
+	d.step((*progressbar.ProgressBar).Finish)
+	if d.app.settings.JSON {
+		d.app.printJSON(map[string]pipeline.Summary{"summary": s})
+		return
+	}
+	d.release()
+	for _, line := range d.deferred.lines() {
+		fmt.Fprintf(d.app.stdout, "%s  %s\n", d.app.ink.warn("deferred"), line)
+	}
+	d.deferred = deferrals{}
+	writeSummary(d.app.stdout, "", d.app.ink, s)
+}
+
+// unopened writes a summary for a journal that cannot be opened now, so that an
+// orchestrator finds the time to retry there.
+func (d *display) unopened(err error) error {
+	stop, ok := errors.AsType[*pipeline.StopError](err)
+	if !ok {
+		return err
+	}
+	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
+	summary.Stand(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
+	d.summary(summary)
+	return &codedError{code: stopCode(stop)}
+}

@@ -1,0 +1,94 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"regexp"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+// terminal runs the command with a terminal as stdout and stderr.
+func (c *command) terminal(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	cmd := c.start(t.Context(), args...)
+	screen, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = screen.Close() })
+	return &terminal{screen: screen, wait: cmd.Wait, signal: cmd.Process.Signal, code: func() int {
+		return cmd.ProcessState.ExitCode()
+	}}
+}
+
+// terminal is a command whose output goes to a terminal.
+type terminal struct {
+	screen *os.File
+	wait   func() error
+	signal func(os.Signal) error
+	code   func() int
+	text   bytes.Buffer
+}
+
+// await reads until the screen shows a match.
+func (s *terminal) await(t *testing.T, pattern string) {
+	t.Helper()
+	match, part := regexp.MustCompile(pattern), make([]byte, 4096)
+	for !match.Match(s.text.Bytes()) {
+		n, err := s.screen.Read(part)
+		s.text.Write(part[:n])
+		require.NoError(t, err, "no %s in %.300q", pattern, s.text.String())
+	}
+}
+
+// rest reads until the command ends, and returns all that it wrote.
+func (s *terminal) rest() string {
+	_, _ = io.Copy(&s.text, s.screen) // it ends with an error on Linux
+	_ = s.wait()
+	return s.text.String()
+}
+
+// The bar shows the total once the documents are listed, and the time left
+// once one is done.
+func TestProgressShowsTheTotal(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	corpus(t, c, 41)
+	model.Script(llmtest.From(2, llmtest.Hang()))
+	s := c.terminal(t, "docs", "docs/report000.md")
+	s.await(t, `\(0/41, `)
+	require.NoError(t, s.signal(os.Interrupt))
+	s.rest()
+	assert.Equal(t, 128+int(syscall.SIGINT), s.code())
+}
+
+func TestColorsOnATerminal(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.pdf", "%PDF-1.7 and nothing else")
+	for _, tt := range []struct {
+		args []string
+		env  string
+		want bool
+	}{
+		{nil, "TERM=xterm", true},
+		{nil, "TERM=dumb", false},
+		{nil, "NO_COLOR=1", false},
+		{[]string{"--color=never"}, "TERM=xterm", false},
+		{[]string{"--color=always"}, "TERM=dumb", true},
+	} {
+		c.env = []string{tt.env, "PENSTOCK_STATE=" + t.TempDir()}
+		s := c.terminal(t, append(tt.args, "docs")...)
+		text := s.rest()
+		require.Equal(t, exitData, s.code(), text)
+		colored := regexp.MustCompile("\x1b\\[[0-9;]*mdead letter\x1b\\[0m")
+		assert.Equal(t, tt.want, colored.MatchString(text), "%v %s: %q", tt.args, tt.env, text)
+		assert.Contains(t, text, "dead letter")
+	}
+}
