@@ -148,6 +148,7 @@ func (d *display) step(move func(*progressbar.ProgressBar) error) {
 
 func (d *display) summary(s pipeline.Summary) {
 	d.step((*progressbar.ProgressBar).Finish)
+	d.app.audit.stopped(s)
 	if d.app.settings.JSON {
 		d.app.printJSON(map[string]pipeline.Summary{"summary": s})
 		return

@@ -28,10 +28,9 @@ func inkFor(color string, to io.Writer) ink {
 	return ink(onTerminal(to) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
 }
 
-func (i ink) bad(text string) string    { return i.with("31;1", text) }
-func (i ink) warn(text string) string   { return i.with("33", text) }
-func (i ink) good(text string) string   { return i.with("32", text) }
-func (i ink) strong(text string) string { return i.with("1", text) }
+func (i ink) bad(text string) string  { return i.with("31;1", text) }
+func (i ink) warn(text string) string { return i.with("33", text) }
+func (i ink) good(text string) string { return i.with("32", text) }
 
 // with wraps a text in a style of ECMA-48.
 func (i ink) with(style, text string) string {

@@ -28,7 +28,9 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 	default:
 		writeCounts(line, s)
 	}
-	writeStop(line, ink, s.Stopped)
+	if s.Stopped != nil {
+		line("%s", ink.bad(plain.Line(stopLine(s.Stopped))))
+	}
 }
 
 func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
@@ -55,45 +57,31 @@ func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) 
 	}
 }
 
-// writeStop says why a run ended early. The upstream's own words come last,
+// stopLine says why a run ended early. The upstream's own words come last,
 // where they remain on the screen.
-func writeStop(line func(format string, args ...any), ink ink, stopped *pipeline.Stop) {
-	if stopped == nil {
-		return
+func stopLine(stop *pipeline.Stop) string {
+	reason := stop.Reason
+	if stop.Cause != "" {
+		reason = withoutCause(reason, stop.Cause)
 	}
-	about, reason := []string{string(stopped.Kind)}, stopped.Reason
-	if stopped.Upstream != "" {
-		about = append(about, placeOf(stopped))
+	line := "stopped (" + string(stop.Kind) + after(", ", stop.Upstream) + after(" at ", stop.Address) +
+		after(", model ", stop.Model) + ")" + after(": ", reason)
+	if stop.RetryAt != nil {
+		line += "; run again after " + clock(*stop.RetryAt)
 	}
-	if stopped.Cause != "" {
-		reason = withoutCause(reason, stopped.Cause)
-	}
-	text := "stopped (" + strings.Join(about, ", ") + ")"
-	if reason != "" {
-		text += ": " + reason
-	}
-	if stopped.RetryAt != nil {
-		text += "; run again after " + clock(*stopped.RetryAt)
-	}
-	line("%s", ink.bad(plain.Line(text)))
-	if stopped.Cause != "" {
-		line("%s %s", ink.strong("cause:"), plain.Line(stopped.Cause))
-	}
+	return line + after("; cause: ", stop.Cause)
 }
 
-func placeOf(stopped *pipeline.Stop) string {
-	place := stopped.Upstream
-	if stopped.Address != "" {
-		place += " at " + stopped.Address
+// after puts words before a text, unless that is empty.
+func after(words, text string) string {
+	if text == "" {
+		return ""
 	}
-	if stopped.Model != "" {
-		place += ", model " + stopped.Model
-	}
-	return place
+	return words + text
 }
 
-// withoutCause is a reason without the cause at its end, which is printed on a
-// line of its own.
+// withoutCause is a reason without the cause at its end, which is printed
+// after it.
 func withoutCause(reason, cause string) string {
 	rest, ok := strings.CutSuffix(reason, cause)
 	if !ok {
