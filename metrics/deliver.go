@@ -3,20 +3,31 @@ package metrics
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/push"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
 const pushLimit = 10 * time.Second
 
 // Push sends the metrics of the default registry to a Pushgateway, for a job
-// that ends before it is scraped, and replaces the job's metrics there. It
-// gives up after ten seconds or when ctx is done. The error does not contain
-// the password of the address; log it, but do not fail the job.
+// that ends before it is scraped, and replaces those of the same names that the
+// job has there. Others stay: what a process does not know, such as the last
+// success where it failed before it could read its journal, is what an earlier
+// one knew. Processes of one job replace each other's metrics, so each thing
+// that runs on its own needs a job name of its own.
+//
+// Push gives up after ten seconds or when ctx is done. The error does not
+// contain the password of the address; log it, but do not fail the job.
 func Push(ctx context.Context, gateway, job string) error {
 	address, err := url.Parse(gateway)
 	if err != nil {
@@ -30,7 +41,7 @@ func Push(ctx context.Context, gateway, job string) error {
 	if password, has := user.Password(); has {
 		pusher.BasicAuth(user.Username(), password)
 	}
-	if err := pusher.PushContext(ctx); err != nil {
+	if err := pusher.AddContext(ctx); err != nil {
 		return &DeliveryError{To: address.Redacted(), Err: err}
 	}
 	return nil
@@ -38,12 +49,45 @@ func Push(ctx context.Context, gateway, job string) error {
 
 // WriteTextfile writes the metrics of the default registry to a file,
 // atomically, for the textfile collector of the node exporter, which reads
-// files that end in .prom.
+// files that end in .prom. As with Push, what the process does not know about
+// runs stays as it is in the file.
 func WriteTextfile(path string) error {
-	if err := prometheus.WriteToTextfile(path, prometheus.DefaultGatherer); err != nil {
+	all := prometheus.Gatherers{prometheus.DefaultGatherer, kept(path)}
+	if err := prometheus.WriteToTextfile(path, all); err != nil {
 		return &DeliveryError{To: path, Err: err}
 	}
 	return nil
+}
+
+// kept gathers what a file says about runs, where this process does not know
+// it. A file that is missing or that cannot be read says nothing.
+func kept(path string) prometheus.GathererFunc {
+	return func() ([]*dto.MetricFamily, error) {
+		old := read(path)
+		known, err := prometheus.DefaultGatherer.Gather()
+		for _, family := range known {
+			delete(old, family.GetName())
+		}
+		return slices.Collect(maps.Values(old)), err
+	}
+}
+
+// read returns the metrics about runs in a file, by name.
+func read(path string) map[string]*dto.MetricFamily {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	all, err := parser.TextToMetricFamilies(file)
+	if err != nil {
+		return nil
+	}
+	maps.DeleteFunc(all, func(name string, _ *dto.MetricFamily) bool {
+		return !slices.Contains(Ingest.runs.names, name)
+	})
+	return all
 }
 
 // DeliveryError reports that the metrics of a job were not delivered. The job's

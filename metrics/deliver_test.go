@@ -23,7 +23,7 @@ func TestPush(t *testing.T) {
 	defer gateway.Close()
 	address := strings.Replace(gateway.URL, "//", "//job:secret@", 1)
 	require.NoError(t, metrics.Push(t.Context(), address, "nightly"))
-	assert.Equal(t, request{http.MethodPut, "/metrics/job/nightly", "job", "secret"}, <-got)
+	assert.Equal(t, request{http.MethodPost, "/metrics/job/nightly", "job", "secret"}, <-got)
 }
 
 func TestPushFailureNamesNoPassword(t *testing.T) {

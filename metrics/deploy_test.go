@@ -25,8 +25,8 @@ const deploy = "../deploy"
 func TestPromtoolTestsTheRules(t *testing.T) {
 	promtool := upstreams.Program(t, "promtool")
 	for _, args := range [][]string{
-		{"check", "rules", "circuit_breaker.rules.yml"},
-		{"test", "rules", "circuit_breaker.test.yml"},
+		{"check", "rules", "circuit_breaker.rules.yml", "ingest.rules.yml"},
+		{"test", "rules", "circuit_breaker.test.yml", "ingest.test.yml"},
 		{"check", "config", "prometheus.yml"},
 	} {
 		cmd := exec.Command(promtool, args...)
@@ -44,17 +44,25 @@ type rules struct {
 
 func readRules(t *testing.T) rules {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy, "prometheus", "circuit_breaker.rules.yml"))
-	require.NoError(t, err)
-	var r rules
-	require.NoError(t, yaml.Unmarshal(text, &r))
-	require.NotEmpty(t, r.Groups)
-	return r
+	var all rules
+	for _, name := range []string{"circuit_breaker.rules.yml", "ingest.rules.yml"} {
+		text, err := os.ReadFile(filepath.Join(deploy, "prometheus", name))
+		require.NoError(t, err)
+		var r rules
+		require.NoError(t, yaml.Unmarshal(text, &r))
+		require.NotEmpty(t, r.Groups)
+		all.Groups = append(all.Groups, r.Groups...)
+	}
+	return all
 }
 
 func TestEachAlertHasATest(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(deploy, "prometheus", "circuit_breaker.test.yml"))
-	require.NoError(t, err)
+	var text []byte
+	for _, name := range []string{"circuit_breaker.test.yml", "ingest.test.yml"} {
+		one, err := os.ReadFile(filepath.Join(deploy, "prometheus", name))
+		require.NoError(t, err)
+		text = append(text, one...)
+	}
 	for _, group := range readRules(t).Groups {
 		for _, rule := range group.Rules {
 			assert.Contains(t, string(text), rule.Alert+rule.Record)

@@ -124,6 +124,7 @@ func TestMetricNamesPassTheLinter(t *testing.T) {
 func ours(t *testing.T) []string {
 	t.Helper()
 	metrics.DeclareOperations(resilience.LLM, "create_embeddings")
+	tellAll(metrics.Ingest) // what is missing until it is known
 	families, err := prometheus.DefaultGatherer.Gather()
 	require.NoError(t, err)
 	var names []string
@@ -185,7 +186,12 @@ func tellAll(p *metrics.Pipeline) {
 	p.Queue("embed", 4)
 	p.Queue("embed", -1)
 	p.Stage("embed", 250*time.Millisecond)
-	p.RunEnded(time.Unix(1_700_000_000, 500_000_000))
+	p.RunEnded(time.Unix(1_700_000_000, 500_000_000), "deferred")
+	p.Succeeded(time.Unix(1_690_000_000, 0))
+	p.Waiting(52, time.Unix(1_695_000_000, 0))
+	p.Upstream("llm", false, false)
+	p.Upstream("milvus", true, false)
+	p.Upstream("s3", true, true)
 }
 
 func TestGoldenExpositionOfAPipeline(t *testing.T) {

@@ -25,8 +25,9 @@ var (
 var Ingest = newPipeline()
 
 // Pipeline counts what a document pipeline does. All its series exist at zero
-// from the start. It is safe for concurrent use, and a nil *Pipeline counts
-// nothing.
+// from the start, except those about its runs, which exist once they are known:
+// RunEnded, Succeeded, Waiting and Upstream. It is safe for concurrent use, and
+// a nil *Pipeline counts nothing.
 type Pipeline struct {
 	documents *prometheus.CounterVec
 	chunks    prometheus.Counter
@@ -36,7 +37,7 @@ type Pipeline struct {
 	batches   prometheus.Histogram
 	stages    *prometheus.HistogramVec
 	queues    *prometheus.GaugeVec
-	last      prometheus.Gauge
+	runs      *runs
 }
 
 // NewPipeline creates a pipeline's metrics on the given registerer.
@@ -72,11 +73,7 @@ func newPipeline() *Pipeline {
 		queues: prometheus.NewGaugeVec(
 			prometheus.GaugeOpts{Name: "ingest_queue_depth", Help: "Units of work waiting for a stage."},
 			[]string{"stage"}),
-		last: prometheus.NewGauge(
-			prometheus.GaugeOpts{
-				Name: "ingest_last_run_timestamp_seconds",
-				Help: "When the last run ended, as Unix time. 0 before the first.",
-			}),
+		runs: newRuns(),
 	}
 	p.zero()
 	return p
@@ -99,10 +96,8 @@ func (p *Pipeline) zero() {
 }
 
 func (p *Pipeline) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		p.documents, p.chunks, p.tokens, p.chat, p.cache, p.batches, p.stages,
-		p.queues, p.last,
-	}
+	return append(slices.Clone(p.runs.collectors),
+		p.documents, p.chunks, p.tokens, p.chat, p.cache, p.batches, p.stages, p.queues)
 }
 
 // Describe implements prometheus.Collector.
@@ -122,8 +117,12 @@ func (p *Pipeline) Collect(ch chan<- prometheus.Metric) {
 // Document counts a document: ingested, unchanged, dead_letter,
 // known_dead_letter, deferred, would_ingest or deleted.
 func (p *Pipeline) Document(result string) {
-	if p != nil {
-		p.documents.WithLabelValues(known(results, result)).Inc()
+	if p == nil {
+		return
+	}
+	p.documents.WithLabelValues(known(results, result)).Inc()
+	if result == "ingested" {
+		p.runs.working()
 	}
 }
 
@@ -172,13 +171,6 @@ func (p *Pipeline) Stage(stage string, took time.Duration) {
 func (p *Pipeline) Queue(stage string, delta int) {
 	if p != nil {
 		p.queues.WithLabelValues(known(stages, stage)).Add(float64(delta))
-	}
-}
-
-// RunEnded records when a run ended.
-func (p *Pipeline) RunEnded(at time.Time) {
-	if p != nil {
-		p.last.Set(unix(at))
 	}
 }
 

@@ -94,10 +94,13 @@ func (p *Pipeline) Run(ctx context.Context, documents iter.Seq2[source.Item, err
 	if err != nil {
 		return Summary{}, err
 	}
+	if !p.config.DryRun {
+		r.recall()
+	}
 	r.reporting(func() { r.execute(documents) })
 	summary, err := r.finish(start)
 	if p.config.DryRun {
 		return summary, err
 	}
-	return summary, r.keepSummary(ctx, err)
+	return r.keepSummary(ctx, time.Now(), err)
 }

@@ -87,6 +87,11 @@ type Summary struct {
 	LastSuccess *time.Time    `json:"last_success,omitempty"`
 	Elapsed     time.Duration `json:"elapsed_ns"`
 	Stopped     *Stop         `json:"stopped,omitempty"`
+	// Upstreams says how the run found each upstream: up, down if the run
+	// failed because of it or left its breaker open, or refused if it refuses
+	// the credentials or the quota. What the run did not come to know is as the
+	// run before found it.
+	Upstreams map[string]string `json:"upstreams,omitempty"`
 	// Breakers are the states of the three breakers at the end of the run, that
 	// of a breaker which refused the call for which the run stopped at the
 	// refusal.

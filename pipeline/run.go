@@ -24,6 +24,7 @@ import (
 type run struct {
 	*scope
 	*settler
+	before   Summary // of the last run, zero before the first
 	services []*service.Service
 	objects  *objects
 	vectors  *vectors
@@ -116,6 +117,19 @@ func (r *run) stages(chunker *chunk.Chunker) {
 		discard:   r.discard,
 		enriching: asking,
 		embedding: &embedding{scope: s, vectors: r.vectors, model: r.embed, dropContext: asking.dropContext},
+	}
+}
+
+// recall reads how the last run ended, which the metrics say until this one
+// ends.
+func (r *run) recall() {
+	before, at, err := lastSummary(r.ctx, r.Journal, r.Destination)
+	switch {
+	case err != nil:
+		_ = r.end.Fault(err)
+	case !at.IsZero():
+		r.before = before
+		publish(r.Metrics, before, at)
 	}
 }
 
@@ -232,11 +246,11 @@ func (r *run) unlisted(call *stop.CallError, err error) {
 // finish completes the summary and returns the reason of an early end.
 func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
-	r.Metrics.RunEnded(time.Now())
 	r.summary.ChatTokens = r.enrich.Spent()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
 	r.summary.Waiting = r.summary.Deferred
 	r.summary.Stand(ended, r.snapshots()...)
+	r.summary.find(r.before, ended, r.snapshots())
 	if ended == nil {
 		return r.summary, nil
 	}
@@ -282,11 +296,15 @@ func (r *run) leftovers() *StopError {
 	return stop.Later(stop.Upstream(left.Cause), time.Now().Add(models.Config().ResetTimeout), left)
 }
 
-// keepSummary leaves the summary for the next look at the journal.
-func (r *run) keepSummary(ctx context.Context, ended error) error {
-	err := r.Journal.EndRun(context.WithoutCancel(ctx), r.Destination, time.Now(), r.summary)
+// keepSummary dates the summary and leaves it for the next look at the journal
+// and at the metrics.
+func (r *run) keepSummary(ctx context.Context, now time.Time, ended error) (Summary, error) {
+	r.summary.date(r.before, now)
+	publish(r.Metrics, r.summary, now)
+	err := r.Journal.EndRun(context.WithoutCancel(ctx), r.Destination, now, r.summary)
 	if err != nil && ended == nil {
-		return &StopError{Kind: StopFault, Err: err}
+		r.Metrics.RunEnded(now, string(StopFault))
+		return r.summary, &StopError{Kind: StopFault, Err: err}
 	}
-	return ended
+	return r.summary, ended
 }

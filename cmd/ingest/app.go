@@ -38,6 +38,7 @@ type app struct {
 	closers []func() error
 	state   *state.State     // nil unless the journal is in an object store
 	opened  *journal.Journal // of the open pipeline
+	dry     bool             // the run is a dry one
 	audit   *auditLog        // nil without one
 }
 
@@ -47,12 +48,12 @@ const shortestTimeout = 100 * time.Millisecond
 
 // start sets up what every verb needs.
 func (a *app) start() error {
-	if a.settings.Timeout < shortestTimeout {
-		return usage(fmt.Errorf("--timeout: %s is too short; the minimum is %s", a.settings.Timeout, shortestTimeout))
-	}
 	a.log = a.newLogger(a.settings)
 	slog.SetDefault(a.log)
 	a.ink = inkFor(a.settings.Color, a.output)
+	if a.settings.Timeout < shortestTimeout {
+		return usage(fmt.Errorf("--timeout: %s is too short; the minimum is %s", a.settings.Timeout, shortestTimeout))
+	}
 	if err := a.checkState(); err != nil {
 		return usage(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,23 +27,58 @@ type Delivery struct {
 	BreakerReset    time.Duration `group:"monitoring" default:"60s" env:"PENSTOCK_BREAKER_RESET" help:"How long a circuit breaker stays open before it admits a probe (${default})."`
 }
 
-// ingesting lists the verbs whose metrics are delivered; any other verb would
-// replace them by zeros. A service delivers after each pass.
-var ingesting = []string{"run", "retry", "delete"}
-
-// startDelivery configures the breakers, the audit log and the metrics.
+// startDelivery configures the breakers and the audit log.
 func (a *app) startDelivery() error {
 	if err := a.setBreakers(); err != nil {
 		return err
 	}
-	if err := a.startAudit(); err != nil {
-		return err
-	}
+	return a.startAudit()
+}
+
+// ended records how a run ended, whether it had begun or not, and delivers the
+// metrics. Only the verbs that ingest do: any other would replace counters by
+// zeros. A service delivers after each pass.
+func (a *app) ended(ctx context.Context, err error) {
 	verb, _, _ := strings.Cut(a.parsed.Command(), " ")
-	if slices.Contains(ingesting, verb) {
-		a.later(func() error { a.deliver(context.Background()); return nil })
+	switch {
+	case a.dry:
+		return
+	case verb == "run" || verb == "retry":
+		metrics.Ingest.RunEnded(time.Now(), runResult(ctx, err))
+	case verb != "delete":
+		return
 	}
-	return nil
+	a.deliver(context.WithoutCancel(ctx))
+}
+
+// runResult is how a run ended, in the words of the metrics.
+func runResult(ctx context.Context, err error) string {
+	if isSkip(err) {
+		return "done"
+	}
+	switch code := exitCode(ctx, err); {
+	case code == exitOK:
+		return "done"
+	case code == exitData:
+		return "dead_letters"
+	case code == exitTemporary:
+		return string(stop.Deferred)
+	case code == exitDenied:
+		return string(stop.Denied)
+	case code == exitUsage || code == exitConfiguration:
+		return string(stop.Configuration)
+	case code > exitSignal:
+		return string(stop.Interrupted)
+	}
+	return string(stop.Fault)
+}
+
+// unreached records the upstream that kept a run from its beginning.
+func unreached(ended *stop.Error) {
+	if ended.Upstream != "" {
+		down := ended.Kind == stop.Deferred && stop.VerdictOf(ended.Err).Outcome != resilience.Throttled
+		metrics.Ingest.Upstream(ended.Upstream, !down, ended.Kind == stop.Denied)
+	}
 }
 
 // setBreakers configures the three breakers before they are used.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestMetricsAreDelivered(t *testing.T) {
 		"--pushgateway-job=nightly", "--metrics-textfile=out.prom")
 	require.Zero(t, o.code, o.stderr)
 	d := <-got
-	assert.Equal(t, http.MethodPut, d.method)
+	assert.Equal(t, http.MethodPost, d.method)
 	assert.Equal(t, "/metrics/job/nightly", d.path)
 	assert.Equal(t, "me:secret", d.user)
 	assert.NotEmpty(t, d.body)
@@ -56,8 +57,73 @@ func TestMetricsAreDelivered(t *testing.T) {
 
 	require.Zero(t, c.run(t, "search", "text", "--pushgateway="+address, "--metrics-textfile=out.prom").code)
 	require.Zero(t, c.run(t, "config", "--pushgateway="+address).code)
+	require.Zero(t, c.run(t, "docs", "--dry-run", "--pushgateway="+address, "--metrics-textfile=out.prom").code)
 	assert.Empty(t, got, "what does not ingest leaves the metrics of what does alone")
 	assert.Equal(t, text, c.read(t, "out.prom"))
+}
+
+// A run that failed replaced the last success in the file by zeros, or left it
+// out: it had not begun, so it did not know it.
+func TestTextfileOfARunThatDidNotBegin(t *testing.T) {
+	c := newCommand(t, "PENSTOCK_METRICS_TEXTFILE=out.prom")
+	c.write(t, "docs/a.md", "A text.")
+	require.Zero(t, c.run(t, "docs").code)
+	success := regexp.MustCompile(`(?m)^ingest_last_success_timestamp_seconds [0-9.e+]+$`)
+	known := success.FindString(c.read(t, "out.prom"))
+	require.NotEmpty(t, known)
+	dead := "--s3-endpoint=http://" + refused(t)
+	for _, row := range []struct {
+		name   string
+		args   []string
+		code   int
+		result string
+		also   string
+	}{
+		{"missing inputs", []string{"nowhere"}, exitUsage, "configuration", ""},
+		{"a bad flag", []string{"docs", "--breaker-reset=0s"}, exitUsage, "configuration", ""},
+		{"a bad timeout", []string{"docs", "--timeout=1ms"}, exitUsage, "configuration", ""},
+		{"no audit log", []string{"docs", "--audit-log=nowhere/a"}, exitConfiguration, "configuration", ""},
+		{"a broken journal", []string{"docs", "--state=broken"}, exitFault, "fault", ""},
+		{
+			"the state's store is down",
+			[]string{"docs", "--state=s3://state/nightly", dead, "--s3-region=x", "--timeout=1s"},
+			exitTemporary, "deferred", `ingest_upstream_up{upstream="s3"} 0`,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c.write(t, "broken/journal.db", "this is not a database, and it is long enough to be read as a page")
+			c.env = []string{"PENSTOCK_METRICS_TEXTFILE=out.prom", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}
+			o := c.run(t, row.args...)
+			require.Equal(t, row.code, o.code, o.stderr)
+			text := c.read(t, "out.prom")
+			assert.Contains(t, text, `ingest_last_run_result{result="`+row.result+`"} 1`)
+			assert.Contains(t, text, `ingest_last_run_result{result="done"} 0`)
+			assert.Contains(t, text, known)
+			assert.Contains(t, text, row.also)
+			assert.Contains(t, text, `ingest_upstream_up{upstream="s3"} `, "what is not known stays")
+		})
+	}
+}
+
+// The journal is held by another run, whose metrics stay.
+func TestTextfileWhileAnotherRunHoldsTheJournal(t *testing.T) {
+	url, asked, release := gatedModel(t)
+	c := newCommand(t, atModel(url)...)
+	c.env = append(c.env, "PENSTOCK_METRICS_TEXTFILE=out.prom")
+	c.write(t, "docs/a.md", "A text.")
+	first := c.start(t.Context(), "docs")
+	require.NoError(t, first.Start())
+	<-asked
+	require.Equal(t, exitTemporary, c.run(t, "docs").code)
+	text := c.read(t, "out.prom")
+	assert.Contains(t, text, `ingest_last_run_result{result="deferred"} 1`)
+	assert.NotContains(t, text, "ingest_last_success_timestamp_seconds", "no run has succeeded yet")
+	assert.NotContains(t, text, "ingest_upstream_up")
+	release()
+	require.NoError(t, first.Wait())
+	text = c.read(t, "out.prom")
+	assert.Contains(t, text, `ingest_last_run_result{result="done"} 1`)
+	assert.Contains(t, text, "\ningest_last_success_timestamp_seconds ")
 }
 
 // What cannot be delivered fails nothing.

@@ -171,5 +171,6 @@ func (d *display) unopened(err error) error {
 	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
 	summary.Stand(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
 	d.summary(summary)
+	unreached(stop)
 	return &codedError{code: stopCode(stop)}
 }

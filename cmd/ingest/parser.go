@@ -91,10 +91,12 @@ func (a *app) command(ctx context.Context, args []string) error {
 		return err
 	}
 	a.parsed, a.settings = parsed, &flags.Settings
-	if err := a.start(); err != nil {
-		return err
+	err = a.start()
+	if err == nil {
+		err = a.both(parsed.Run(&flags.Settings), a.stop())
 	}
-	return a.both(parsed.Run(&flags.Settings), a.stop())
+	a.ended(ctx, err)
+	return err
 }
 
 // about are the verbs that describe the command itself. They work whatever the
