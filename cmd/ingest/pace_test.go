@@ -167,7 +167,9 @@ func callOf(outcome resilience.Outcome, after time.Duration) error {
 // Each end of a pass has a pace of its own.
 func TestPaceAfterAPass(t *testing.T) {
 	misfit := stop.Before(&stop.CallError{Upstream: "llm", Reset: time.Minute, Err: errModel, Misfit: true})
-	left := stop.Later("", time.Time{}, &stop.LeftError{Documents: 2})
+	failed := &stop.CallError{Upstream: "llm", Err: errModel}
+	left := stop.Later("llm", time.Time{}, &stop.LeftError{Documents: 2, Cause: failed})
+	changed := stop.Later("", time.Time{}, &stop.LeftError{Documents: 2})
 	lost := stop.Later("", time.Time{}, errModel)
 	for name, row := range map[string]struct {
 		ended               func() error
@@ -188,6 +190,7 @@ func TestPaceAfterAPass(t *testing.T) {
 		"a missing model":           {func() error { return misfit }, 0, time.Minute, time.Minute},
 		"all that it began is left": {func() error { return left }, 0, time.Second, 10 * time.Second},
 		"some documents are left":   {func() error { return left }, 3, time.Second, time.Minute},
+		"files are being written":   {func() error { return changed }, 0, time.Second, time.Minute},
 		"a lease that is lost":      {func() error { return lost }, 3, time.Second, 10 * time.Second},
 		"a full disk": {
 			func() error { return &stop.Error{Kind: stop.Fault, Err: errModel} }, 0, time.Second, time.Minute,

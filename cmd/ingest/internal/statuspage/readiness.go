@@ -72,12 +72,12 @@ func (r Readiness) early() string {
 	return fmt.Sprintf("the last pass ended early (%s): %s", kind, cmp.Or(r.Early.Cause, r.Early.Reason))
 }
 
-// Worked reports whether a pass did its work: nothing ended it early. A pass
-// that went through and deferred some of its documents worked if it ingested
-// others. fault is the error of the pass.
+// Worked reports whether a pass did its work: nothing ended it early, and if it
+// left documents behind, then not for an upstream that let none through. fault
+// is the error of the pass.
 func Worked(summary pipeline.Summary, fault error) bool {
-	if _, through := errors.AsType[*stop.LeftError](fault); through {
-		return summary.Ingested > 0
+	if left, through := errors.AsType[*stop.LeftError](fault); through {
+		return summary.Ingested > 0 || stop.Upstream(left.Cause) == ""
 	}
 	return summary.Stopped == nil && fault == nil
 }

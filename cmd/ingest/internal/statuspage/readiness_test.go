@@ -73,16 +73,22 @@ func TestReadyOnceAPassIngests(t *testing.T) {
 }
 
 // A pass that deferred some documents and ingested others shows that the
-// upstreams work; one that got nothing through does not.
+// upstreams work; one that got nothing through does not. A file that is being
+// written is deferred by no upstream.
 func TestReadinessAfterAPassThatLeftDocuments(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		left := stop.Later("", time.Time{}, &stop.LeftError{Documents: 2, Cause: errors.New("500")})
-		f := newFixture(t, nil)
-		f.ended(pipeline.Summary{Ingested: 1, Deferred: 2, Stopped: left.Report(nil)}, left)
-		assert.True(t, f.Readiness().Ready)
-		f.ended(pipeline.Summary{Deferred: 2, Stopped: left.Report(nil)}, left)
-		assert.False(t, f.Readiness().Ready)
-	})
+	failed := &stop.CallError{Upstream: "s3", Err: errors.New("500")}
+	for _, row := range []struct {
+		cause    error
+		ingested int
+		ready    bool
+	}{{failed, 1, true}, {failed, 0, false}, {errors.New("the file has changed"), 0, true}, {nil, 0, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			left := stop.Later("", time.Time{}, &stop.LeftError{Documents: 2, Cause: row.cause})
+			f := newFixture(t, nil)
+			f.ended(pipeline.Summary{Ingested: row.ingested, Deferred: 2, Stopped: left.Report(nil)}, left)
+			assert.Equal(t, row.ready, f.Readiness().Ready, row)
+		})
+	}
 }
 
 func TestAnInterruptedPassShowsNothing(t *testing.T) {
