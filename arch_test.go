@@ -171,6 +171,7 @@ var arrows = []rule{
 		"pipeline", "llm", "objectstore", "vectorstore", "metrics", "resilience", "internal/trace",
 		"internal/netfs", "internal/secret", "cmd/ingest/internal",
 	}, "a command wires things together"},
+	{"cmd/ingest/internal/complete", nil, "what may follow follows from the model of the command line alone"},
 	{"cmd/ingest/internal/manual", nil, "a manual follows from the model of the command line alone"},
 	{
 		"cmd/ingest/internal/statuspage",

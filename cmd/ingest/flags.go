@@ -28,8 +28,9 @@ type cli struct {
 	Parse parseCmd `cmd:"" group:"inspection" help:"Show the blocks that a file is parsed into."`
 	Chunk chunkCmd `cmd:"" group:"inspection" help:"Show the chunks that a file is split into."`
 
-	Help        helpCmd    `cmd:"" group:"command" help:"Show help on a command or a topic, or the manual."`
-	ShowVersion versionCmd `cmd:"" name:"version" group:"command" help:"Show the version of this build."`
+	Help        helpCmd       `cmd:"" group:"command" help:"Show help on a command or a topic, or the manual."`
+	Completion  completionCmd `cmd:"" group:"command" help:"Print the completion script of a shell."`
+	ShowVersion versionCmd    `cmd:"" name:"version" group:"command" help:"Show the version of this build."`
 }
 
 // Settings are the flags of every verb. Each is taken from the command line,
@@ -57,7 +58,7 @@ type Settings struct {
 	EmbeddingModel string `group:"model" default:"text-embedding-3-small" env:"PENSTOCK_EMBEDDING_MODEL" placeholder:"NAME" help:"Embedding model on that server (${default})."`
 	Dimensions     int    `group:"model" env:"PENSTOCK_DIMENSIONS" placeholder:"N" help:"Dimensions to request. Default: the model's own."`
 
-	Enrich       string `group:"enrichment" env:"PENSTOCK_ENRICH" placeholder:"KINDS" help:"Metadata to add with a chat model, comma-separated: title, summary, context. Default: none."`
+	Enrich       string `group:"enrichment" env:"PENSTOCK_ENRICH" placeholder:"KINDS" values:"title,summary,context" help:"Metadata to add with a chat model, comma-separated: title, summary, context. Default: none."`
 	EnrichModel  string `group:"enrichment" env:"PENSTOCK_ENRICH_MODEL" placeholder:"NAME" help:"Chat model for enrichment."`
 	EnrichBudget int    `group:"enrichment" env:"PENSTOCK_ENRICH_BUDGET" placeholder:"TOKENS" help:"Token limit for enrichment in one run, prompts and answers together. Default: no limit."`
 	ChatBaseURL  string `name:"chat-base-url" group:"enrichment" env:"PENSTOCK_CHAT_BASE_URL" placeholder:"URL" help:"OpenAI-compatible server for the chat model. Default: --llm-base-url."`

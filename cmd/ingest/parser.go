@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/penstock-go/penstock/cmd/ingest/internal/complete"
 )
 
 // groups are the titles of the flag groups and of the verb groups, in help and
@@ -69,6 +71,9 @@ func (a *app) command(ctx context.Context, args []string) error {
 		return err
 	}
 	a.args = args
+	if len(args) > 0 && (args[0] == complete.Request || args[0] == complete.RequestNames) {
+		return a.complete(parser, args)
+	}
 	broken := a.file.find(args)
 	parsed, err := a.parse(parser, args)
 	if parsed == nil && err == nil {
@@ -101,7 +106,7 @@ func (a *app) command(ctx context.Context, args []string) error {
 
 // about are the verbs that describe the command itself. They work whatever the
 // configuration is.
-var about = map[string]bool{"help": true, "version": true}
+var about = map[string]bool{"help": true, "completion": true, "version": true}
 
 // verb is the verb of a command line.
 func verb(parsed *kong.Context) string {
