@@ -32,6 +32,9 @@ func elements(t *testing.T, page string) (all []element) {
 			continue
 		}
 		e := element{name: n.Data, attrs: map[string]string{}}
+		if n.Namespace != "" {
+			e.name = n.Namespace + ":" + n.Data
+		}
 		for _, a := range n.Attr {
 			e.attrs[a.Key] = a.Val
 		}
@@ -52,7 +55,7 @@ func pages(t *testing.T) map[string]string {
 	fail(f.s3, "away")
 	bearer := with("Authorization", "Bearer "+testToken)
 	all := map[string]string{}
-	for _, path := range []string{"/", "/search", "/search?q=x", "/problems", "/problems?status=deferred", "/login"} {
+	for _, path := range []string{"/", "/search", "/search?q=x", "/problems", "/problems?status=deferred", "/changes", "/login"} {
 		all[path] = f.get(path, bearer).Body.String()
 	}
 	return all
@@ -80,6 +83,9 @@ func TestPagesAreAccessible(t *testing.T) {
 			case "img":
 				_, ok := e.attrs["alt"]
 				assert.True(t, ok, path)
+			case "svg:svg":
+				assert.Equal(t, "img", e.attrs["role"], path)
+				assert.NotEmpty(t, e.attrs["aria-label"], "%s: a drawing has no text", path)
 			case "section":
 				named := e.attrs["aria-label"] != "" || ids[e.attrs["aria-labelledby"]] == 1
 				assert.True(t, named, "%s: a section has no name", path)
@@ -158,8 +164,11 @@ func TestColoursHaveContrast(t *testing.T) {
 			least       float64
 		}{
 			{"back", "text dim link good wait bad", 4.5},
+			{"wait-back", "text dim link wait", 4.5},
+			{"back", "good wait bad held", 3}, // blocks of a strip
+			{"card", "bar wait bad", 3},       // bars of the chart
 			{"card", "text dim link good wait bad", 4.5},
-			{"bad-back", "text bad", 4.5},
+			{"bad-back", "text dim link bad", 4.5},
 			{"link", "card", 4.5}, // the label of a button
 			{"card", "field", 3},  // the border of a field
 		} {

@@ -2,50 +2,24 @@ package statuspage
 
 import (
 	"math"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/penstock-go/penstock/resilience"
 )
 
-// historyLength is how many transitions are kept.
-const historyLength = 50
-
-// history is the last transitions, oldest first.
-type history struct {
-	mu   sync.Mutex
-	last []resilience.Transition
-}
-
-func (h *history) add(t resilience.Transition) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.last) == historyLength {
-		h.last = slices.Delete(h.last, 0, 1)
-	}
-	h.last = append(h.last, t)
-}
-
-// newest returns the transitions, newest first.
-func (h *history) newest() []resilience.Transition {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := slices.Clone(h.last)
-	slices.Reverse(all)
-	return all
-}
-
 // breakerView is a breaker as the page shows it.
 type breakerView struct {
 	resilience.Snapshot
+	upstreamView
 	Means  string        // the state in words
 	Hold   string        // the hold in words
 	Why    string        // the reason of the hold
+	Since  time.Time     // when it left closed; zero if it is closed
 	Left   time.Duration // until the probe may go out
 	Share  int           // RampShare in percent
 	Broken string        // the last error
+	Blamed bool          // it is closed, and the last pass ended because of it
+	spans  []span
 }
 
 var (
@@ -53,6 +27,10 @@ var (
 		resilience.Closed:   "Calls are admitted.",
 		resilience.HalfOpen: "The reset time has passed: the next call is the probe.",
 		resilience.Open:     "Calls are refused at once; work is deferred.",
+	}
+	// embeddedStates are those of a breaker around something embedded.
+	embeddedStates = map[resilience.State]string{
+		resilience.Closed: "works", resilience.HalfOpen: "is tried again", resilience.Open: "fails",
 	}
 	// holds are in the words of Snapshot.Held and Transition.Held.
 	holds = map[string]string{
@@ -62,7 +40,7 @@ var (
 	}
 )
 
-func newBreakerView(s resilience.Snapshot) breakerView {
+func newBreakerView(s resilience.Snapshot, now time.Time) breakerView {
 	v := breakerView{
 		Snapshot: s, Means: meanings[s.State], Hold: holds[s.Held], Why: clean(s.HeldReason),
 		Share:  int(math.Round(100 * s.RampShare)),
@@ -75,36 +53,54 @@ func newBreakerView(s resilience.Snapshot) breakerView {
 		v.Means = "A growing share of calls is admitted; the others are turned away."
 	}
 	if !s.OpenUntil.IsZero() {
-		v.Left = max(0, time.Until(s.OpenUntil))
+		v.Left = max(0, s.OpenUntil.Sub(now))
 	}
 	return v
 }
 
-func (p *Page) breakers() (views []breakerView) {
+// Name is the label of the upstream in metrics and logs.
+func (v breakerView) Name() string { return v.Snapshot.Name }
+
+// Is is the state in a word.
+func (v breakerView) Is() string {
+	if v.Embedded && v.Held == "" {
+		return embeddedStates[v.State]
+	}
+	return say(v.State)
+}
+
+// Due says when the probe is due.
+func (v breakerView) Due() string { return due(v.Left) }
+
+// Recovered reports whether the last error is past.
+func (v breakerView) Recovered() bool { return v.State == resilience.Closed && v.Streak == 0 }
+
+func (p *Page) breakers(now time.Time) (views []breakerView) {
 	for _, b := range p.config.Breakers {
-		views = append(views, newBreakerView(b.Snapshot()))
+		v := newBreakerView(b.Snapshot(), now)
+		v.upstreamView = p.config.upstream(v.Snapshot.Name)
+		if v.Embedded && v.Is() == embeddedStates[resilience.Closed] {
+			v.Means = ""
+		}
+		v.spans = p.timelines.of(v.Snapshot, p.began, now)
+		v.Since = brokenSince(v.spans)
+		views = append(views, v)
 	}
 	return views
 }
 
-// transitionView is a transition as the page shows it.
-type transitionView struct {
-	resilience.Transition
-	Why, Because string // the reason, and the error behind it
-	Moved        bool   // the state has changed; else a hold began or ended
-	Hold         string // the hold from now on, as in forced open
-}
-
-func newTransitionView(t resilience.Transition) transitionView {
-	return transitionView{
-		Transition: t, Why: clean(t.Reason), Because: clean(t.CauseText()),
-		Moved: t.From != t.To, Hold: strings.ReplaceAll(t.Held, "_", " "),
+// markBlamed marks the upstream that ended the last pass, whose breaker may
+// have no reason to open: that of refused credentials or of a rate limit has
+// not.
+func (v *view) markBlamed() {
+	e := v.Progress.Failed
+	if e == nil || v.Ready.Early == nil {
+		return
 	}
-}
-
-func (p *Page) transitions() (views []transitionView) {
-	for _, t := range p.history.newest() {
-		views = append(views, newTransitionView(t))
+	for i := range v.Breakers {
+		b := &v.Breakers[i]
+		if b.Name() == e.upstream && b.State == resilience.Closed {
+			b.Blamed, b.Means = true, "Calls are admitted, but the last pass ended here."
+		}
 	}
-	return views
 }

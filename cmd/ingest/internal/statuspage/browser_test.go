@@ -197,10 +197,10 @@ func browseStates(t *testing.T, b *browser) {
 		do          func()
 		state, news string
 	}{
-		{func() { f.s3.Trip("drill") }, "open", "s3 is open"},
-		{func() { f.s3.Reset() }, "closed", "s3 is closed"},
-		{func() { f.s3.ForceOpen("maintenance") }, "open", "s3 is open, forced open"},
-		{func() { f.s3.Reset() }, "closed", "s3 is closed"},
+		{func() { f.s3.Trip("drill") }, "open", "Object store is open"},
+		{func() { f.s3.Reset() }, "closed", "Object store is closed"},
+		{func() { f.s3.ForceOpen("maintenance") }, "open", "Object store is open, forced open"},
+		{func() { f.s3.Reset() }, "closed", "Object store is closed"},
 	} {
 		step.do()
 		b.until(fmt.Sprintf(stateOf, "s3", step.state))

@@ -22,7 +22,7 @@ func (p *Page) fragments(ctx context.Context) []fragment {
 	view := p.view(ctx)
 	view.Live = true
 	var all []fragment
-	for _, id := range []string{"breakers", "progress", "problems", "transitions"} {
+	for _, id := range []string{"headline", "breakers", "timeline", "problems", "progress"} {
 		var text bytes.Buffer
 		if err := templates.ExecuteTemplate(&text, id, view); err != nil {
 			p.config.Logger.Error("cannot render a part of the status page", "part", id, "error", err)
@@ -45,7 +45,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no")
 	s := stream{to: http.NewResponseController(w), w: w}
 	// The browser's clock may differ: the page counts down by this one.
-	err := s.send(fmt.Sprintf("retry: 2000\nevent: clock\ndata: %d\n\n", time.Now().UnixMilli()))
+	err := s.send(fmt.Sprintf("retry: 2000\nevent: clock\ndata: %d\n\n", p.now().UnixMilli()))
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for seen := 0; err == nil; {

@@ -94,7 +94,7 @@ func TestChangesArriveWithinASecond(t *testing.T) {
 		w, _ := f.watch()
 		time.Sleep(time.Second)
 		first := w.read()
-		for _, part := range []string{"clock", "breakers", "progress", "problems", "transitions"} {
+		for _, part := range []string{"clock", "headline", "breakers", "timeline", "progress", "problems"} {
 			assert.Contains(t, first, "event: "+part+"\n", "a page that comes, or comes back, gets everything")
 		}
 		assert.Equal(t, "text/event-stream", w.header.Get("Content-Type"))
@@ -103,7 +103,7 @@ func TestChangesArriveWithinASecond(t *testing.T) {
 		time.Sleep(time.Second)
 		news := w.read()
 		assert.Contains(t, news, `data-upstream="s3" data-state="open"`)
-		assert.Contains(t, news, "event: transitions\n")
+		assert.Contains(t, news, "event: timeline\n")
 		assert.NotContains(t, news, "event: progress\n", "what has not changed is not sent")
 
 		time.Sleep(30 * time.Second)
@@ -234,7 +234,7 @@ func TestChangesAreGathered(t *testing.T) {
 		time.Sleep(time.Second)
 		news := w.read()
 		assert.LessOrEqual(t, strings.Count(news, "event: breakers"), 6)
-		assert.Contains(t, news[strings.LastIndex(news, "event: transitions"):], "the last")
+		assert.Contains(t, news[strings.LastIndex(news, "event: timeline"):], "the last")
 		w.cancel()
 	})
 }

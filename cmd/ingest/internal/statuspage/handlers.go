@@ -33,24 +33,18 @@ var (
 	staticFiles embed.FS
 
 	templates = template.Must(template.New("").Funcs(template.FuncMap{
-		"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
-		"day":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"round": round,
-		"say":   func(s resilience.State) string { return strings.ReplaceAll(s.String(), "_", "-") },
+		"clock":     func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
+		"day":       func(t time.Time) string { return t.UTC().Format(time.DateTime) },
+		"minute":    func(t time.Time) string { return t.UTC().Format("15:04") },
+		"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"moment":    moment,
+		"round":     round,
+		"say":       say,
+		"spell":     spell,
+		"plural":    plural,
+		"thousands": func(n any) string { return thousands(fmt.Sprint(n)) },
 	}).ParseFS(templateFiles, "templates/*.html"))
 )
-
-// round shortens a duration to what a person reads.
-func round(d time.Duration) string {
-	switch {
-	case d >= time.Minute:
-		return d.Round(time.Second).String()
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Millisecond).String()
-}
 
 // view is the data of the templates.
 type view struct {
@@ -60,10 +54,12 @@ type view struct {
 	Live        bool // rendered for a page that changes in place
 	Refresh     bool // a browser without JavaScript reloads the page
 	Now         time.Time
+	Headline    headlineView
+	Ready       Readiness
 	Breakers    []breakerView
+	Timeline    timelineView
 	Progress    progressView
 	Worries     worriesView
-	Transitions []transitionView
 
 	Question string
 	Search   *searchView
@@ -76,6 +72,7 @@ func (p *Page) routes() http.Handler {
 	mux.HandleFunc("GET /{$}", p.guard.protect(p.index))
 	mux.HandleFunc("GET /search", p.guard.protect(p.search))
 	mux.HandleFunc("GET /problems", p.guard.protect(p.listProblems))
+	mux.HandleFunc("GET /changes", p.guard.protect(p.changes))
 	mux.HandleFunc("GET /events", p.guard.protect(p.events))
 	mux.HandleFunc("GET /metrics", p.guard.protect(p.config.Metrics.ServeHTTP))
 	mux.HandleFunc("GET /healthz", p.healthz)
@@ -106,11 +103,17 @@ func static(name, kind string) http.HandlerFunc {
 }
 
 func (p *Page) view(ctx context.Context) view {
-	return view{
-		Title: "penstock", Destination: clean(p.config.Destination), Token: p.config.Token != "", Now: time.Now(),
-		Breakers: p.breakers(), Progress: p.passes.view(), Worries: p.worries.read(ctx, p.readWorries),
-		Transitions: p.transitions(),
+	now := p.now()
+	v := view{
+		Destination: clean(p.config.Destination), Token: p.config.Token != "", Now: now,
+		Breakers: p.breakers(now), Progress: p.passes.view(now), Worries: p.worries.read(ctx, p.readWorries),
 	}
+	v.Ready = p.Readiness()
+	v.markBlamed()
+	v.Timeline = newTimelineView(windowAt(now), v.Breakers, &p.slots)
+	v.Headline = newHeadline(v)
+	v.Title = v.Headline.What
+	return v
 }
 
 // show renders a whole page.
@@ -130,6 +133,12 @@ func (p *Page) index(w http.ResponseWriter, r *http.Request) {
 	v := p.view(r.Context())
 	v.Refresh = true
 	p.show(w, http.StatusOK, "index.html", v)
+}
+
+func (p *Page) changes(w http.ResponseWriter, r *http.Request) {
+	v := p.view(r.Context())
+	v.Title = "State changes"
+	p.show(w, http.StatusOK, "changes.html", v)
 }
 
 func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
@@ -233,41 +242,55 @@ func searchStatus(err error) int {
 type problemsView struct {
 	Status journal.Status
 	Total  int
+	Shared string // the reason of all, where only one was wanted
 	List   []problemView
 	More   string // address of the next page
 	Fault  string
 }
 
 func (p *Page) listProblems(w http.ResponseWriter, r *http.Request) {
-	status, after := journal.Status(r.URL.Query().Get("status")), r.URL.Query().Get("after")
-	if status != journal.Deferred {
-		status = journal.DeadLetter
-	}
+	query := r.URL.Query()
+	want := wanted{status: journal.DeadLetter, reason: query.Get("reason"), after: query.Get("after")}
 	v := view{Title: "Dead letters", Destination: clean(p.config.Destination), Token: p.config.Token != ""}
-	if status == journal.Deferred {
-		v.Title = "Deferred documents"
+	if journal.Status(query.Get("status")) == journal.Deferred {
+		v.Title, want.status = "Deferred documents", journal.Deferred
 	}
-	v.Problems = p.problemsPage(r.Context(), status, after)
+	v.Problems = p.problemsPage(r.Context(), want)
 	p.show(w, http.StatusOK, "problems.html", v)
 }
 
-func (p *Page) problemsPage(ctx context.Context, status journal.Status, after string) *problemsView {
-	v := &problemsView{Status: status}
+func (p *Page) problemsPage(ctx context.Context, want wanted) *problemsView {
+	v := &problemsView{Status: want.status}
 	totals, err := p.config.Journal.Totals(ctx, p.config.Destination)
+	var next string
 	if err == nil {
-		v.List, err = p.problems(ctx, status, after, pageLength)
+		v.List, next, err = p.problems(ctx, want)
 	}
 	if err != nil {
 		v.Fault = clean(err.Error())
 	}
 	v.Total = totals.DeadLetters
-	if status == journal.Deferred {
+	if want.status == journal.Deferred {
 		v.Total = totals.Deferred
 	}
-	if len(v.List) == pageLength {
-		v.More = "/problems?" + url.Values{"status": {string(status)}, "after": {v.List[pageLength-1].key}}.Encode()
+	if want.reason != "" && len(v.List) > 0 {
+		v.Shared = v.List[0].Reason
+	}
+	if next != "" {
+		v.More = want.link(next)
 	}
 	return v
+}
+
+// link is the address of a page of problems.
+func (w wanted) link(after string) string {
+	query := url.Values{"status": {string(w.status)}}
+	for name, value := range map[string]string{"reason": w.reason, "after": after} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return "/problems?" + query.Encode()
 }
 
 func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {

@@ -14,6 +14,7 @@
 //	/              the page
 //	/search?q=…    passages that answer a question
 //	/problems      all dead letters and deferred documents, in pages
+//	/changes       the state changes of the breakers
 //	/events        changes, as server-sent events
 //	/metrics       for Prometheus
 //	/healthz       200 while the process is alive
@@ -31,7 +32,7 @@
 // policy that allows no inline script or style). Without a token only requests
 // for a loopback name are answered, so that another site cannot reach the page
 // by pointing its own name at 127.0.0.1. The number of event streams, of
-// concurrent searches, of kept transitions and of listed documents is bounded.
+// concurrent searches, of kept state changes and of listed documents is bounded.
 package statuspage
 
 import (
@@ -44,6 +45,7 @@ import (
 
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -68,6 +70,10 @@ type Config struct {
 	Journal  Journal
 	// Destination is the journal's name for the place where documents go.
 	Destination string
+	// Places says where the upstreams are, by the names of their breakers. It is
+	// shown, and so is Folder: where embedded stores keep their data.
+	Places map[string]stop.Place
+	Folder string
 	// Metrics answers /metrics.
 	Metrics http.Handler
 
@@ -87,9 +93,12 @@ type Config struct {
 // concurrent use.
 type Page struct {
 	config    Config
+	now       func() time.Time
+	began     time.Time
 	guard     *guard
 	handler   http.Handler
-	history   history
+	timelines timelines
+	slots     slots
 	passes    passes
 	worries   worries
 	readiness readiness
@@ -112,7 +121,10 @@ func New(config Config) (*Page, error) {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	p := &Page{config: config, guard: newGuard(config), asking: make(chan struct{}, searchesAtATime)}
+	p := &Page{
+		config: config, guard: newGuard(config), asking: make(chan struct{}, searchesAtATime),
+		now: time.Now, began: time.Now(),
+	}
 	p.worries.stale = true
 	p.hub = newHub(p.fragments)
 	p.handler = p.routes()
@@ -137,7 +149,7 @@ func (p *Page) Close() {
 }
 
 func (p *Page) transition(t resilience.Transition) {
-	p.history.add(t)
+	p.timelines.add(t)
 	p.readiness.transition(t)
 	p.hub.wakeUp()
 }
@@ -155,6 +167,7 @@ func (p *Page) Document(d pipeline.Document) {
 	if d.Result == pipeline.Ingested {
 		p.readiness.worked() // each upstream has passed its check in this pass
 	}
+	p.slots.document(p.now(), d.Result)
 	if d.Result != pipeline.Unchanged && d.Result != pipeline.KnownDeadLetter {
 		p.worries.change()
 	}
@@ -165,6 +178,7 @@ func (p *Page) Document(d pipeline.Document) {
 func (p *Page) PassEnds(summary pipeline.Summary, fault error, at, next time.Time) {
 	p.passes.end(summary, fault, at, next)
 	p.readiness.passEnds(summary, fault, at, next)
+	p.slots.pass(p.now(), !Worked(summary, fault))
 	p.worries.change()
 	p.hub.wakeUp()
 }

@@ -2,36 +2,107 @@ package statuspage
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
 )
 
-// passesKept is how many passes are listed, not counting idle ones.
-const passesKept = 6
+// passesKept is how many passes are listed, not counting idle ones; passes in a
+// row that ended early for the same reason count as one.
+const passesKept = 5
 
 // passes follows the passes of a service.
 type passes struct {
 	mu      sync.Mutex
 	running bool
 	current passView   // the last one if none is running
-	ended   bool       // current has
+	ended   bool       // one has
+	failed  *ending    // of the last one that was not interrupted
 	last    []passView // without idle ones, newest first
 	next    time.Time
+	waiting backlog
 }
 
-// passView is a pass as the page shows it.
+// backlog is what a pass left for later ones.
+type backlog struct {
+	N     int
+	Since time.Time // zero if it is not known
+}
+
+// passView is a pass as the page shows it, or passes in a row that ended early
+// for the same reason.
 type passView struct {
 	Number    int
+	Times     int       // passes in a row
+	First     time.Time // when the first of them began
 	Began     time.Time
 	Took      time.Duration
 	Documents int
 	Counts    []count // by result, in the order of results
 	Chunks    int
 	Embedded  int
-	Stopped   string // why it ended early
+	Early     *ending // nil if it did not end early
 	byResult  [len(results)]int
+}
+
+// ending says why a pass ended early.
+type ending struct {
+	kind      stop.Kind // empty if the inputs could not be read
+	upstream  string    // empty where none is to blame
+	throttled bool
+	Since     time.Time // the end of the first pass in a row that it ended
+	RetryAt   time.Time // zero if time does not help
+	Text      string    // what the upstream said, else the reason
+}
+
+// same reports whether two passes ended early for the same reason. Its text can
+// differ by a number of milliseconds.
+func (e *ending) same(other *ending) bool {
+	if e == nil || other == nil {
+		return false
+	}
+	return e.kind == other.kind && e.upstream == other.upstream && e.throttled == other.throttled &&
+		(e.upstream != "" || pattern(e.Text, "") == pattern(other.Text, ""))
+}
+
+func (e *ending) interrupted() bool { return e != nil && e.kind == stop.Interrupted }
+
+// Is says how the pass ended.
+func (e *ending) Is() string {
+	switch {
+	case e.kind == "":
+		return "not begun"
+	case e.upstream == "":
+		return string(e.kind)
+	}
+	return string(e.kind) + " by " + e.upstream
+}
+
+// newEnding is nil for a pass that went through.
+func newEnding(summary pipeline.Summary, fault error, at time.Time) *ending {
+	stopped := summary.Stopped
+	switch {
+	case stopped != nil:
+		e := &ending{
+			kind: stopped.Kind, upstream: stopped.Upstream, Since: at, Text: clean(stopped.Reason),
+			throttled: stop.VerdictOf(fault).Outcome == resilience.Throttled,
+		}
+		if stopped.Cause != "" {
+			e.Text = clean(stopped.Cause)
+		}
+		if stopped.RetryAt != nil {
+			e.RetryAt = *stopped.RetryAt
+		}
+		return e
+	case fault != nil:
+		return &ending{Since: at, Text: clean(fault.Error())}
+	}
+	return nil
 }
 
 // count is how many documents had one result.
@@ -65,7 +136,7 @@ func (p *passes) begin(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running = true
-	p.current = passView{Number: p.current.Number + 1, Began: at}
+	p.current = passView{Number: p.current.Number + 1, Times: 1, First: at, Began: at}
 }
 
 func (p *passes) document(d pipeline.Document) {
@@ -87,22 +158,45 @@ func (p *passes) end(summary pipeline.Summary, fault error, at, next time.Time) 
 	p.running, p.next = false, next
 	ended := p.current.counted()
 	ended.Took = at.Sub(ended.Began)
-	switch {
-	case summary.Stopped != nil:
-		ended.Stopped = clean(string(summary.Stopped.Kind) + ": " + summary.Stopped.Reason)
-	case fault != nil:
-		ended.Stopped = clean(fault.Error())
+	ended.Early = newEnding(summary, fault, at)
+	if ended.Early.same(p.failed) {
+		ended.Early.Since = p.failed.Since
+	}
+	if !ended.Early.interrupted() {
+		p.failed = ended.Early
+	}
+	if summary.Stopped != nil || fault == nil {
+		p.waiting = newBacklog(summary)
 	}
 	p.current, p.ended = ended, true
-	if ended.eventful() {
-		p.last = slices.Insert(p.last, 0, ended)
-		p.last = p.last[:min(len(p.last), passesKept)]
+	p.listLocked(ended)
+}
+
+func newBacklog(summary pipeline.Summary) backlog {
+	b := backlog{N: summary.Waiting}
+	if summary.WaitingSince != nil {
+		b.Since = *summary.WaitingSince
 	}
+	return b
+}
+
+// listLocked adds a pass to the list, unless it was idle.
+func (p *passes) listLocked(ended passView) {
+	if !ended.eventful() {
+		return
+	}
+	if len(p.last) > 0 && p.last[0].Number == ended.Number-1 && ended.Early.same(p.last[0].Early) {
+		ended.Times, ended.First = p.last[0].Times+1, p.last[0].First
+		p.last[0] = ended
+		return
+	}
+	p.last = slices.Insert(p.last, 0, ended)
+	p.last = p.last[:min(len(p.last), passesKept)]
 }
 
 // eventful reports whether the pass did more than list the inputs.
 func (v passView) eventful() bool {
-	return v.Stopped != "" ||
+	return v.Early != nil ||
 		v.Documents > v.byResult[indexOf(pipeline.Unchanged)]+v.byResult[indexOf(pipeline.KnownDeadLetter)]
 }
 
@@ -113,6 +207,17 @@ func (v passView) counted() passView {
 		v.Counts = append(v.Counts, count{r.name, v.byResult[i]})
 	}
 	return v
+}
+
+// Did says what the pass did with documents.
+func (v passView) Did() string {
+	parts := []string{plural(v.Documents, "document", "documents")}
+	for _, c := range v.Counts {
+		if c.N > 0 {
+			parts = append(parts, thousands(strconv.Itoa(c.N))+" "+c.Name)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // rated is the shortest pass whose rate is meaningful.
@@ -131,17 +236,22 @@ type progressView struct {
 	Running bool
 	Ended   bool     // a pass has
 	Current passView // the last one, where none is running
+	Failed  *ending  // of the last pass that was not interrupted
 	Last    []passView
 	Next    time.Time
+	Waiting backlog
 }
 
-func (p *passes) view() progressView {
+func (p *passes) view(now time.Time) progressView {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v := progressView{Running: p.running, Ended: p.ended, Current: p.current, Last: slices.Clone(p.last), Next: p.next}
+	v := progressView{
+		Running: p.running, Ended: p.ended, Current: p.current, Failed: p.failed,
+		Last: slices.Clone(p.last), Next: p.next, Waiting: p.waiting,
+	}
 	if p.running {
 		v.Current = p.current.counted()
-		v.Current.Took = time.Since(v.Current.Began)
+		v.Current.Took = now.Sub(v.Current.Began)
 	}
 	return v
 }

@@ -9,13 +9,10 @@ import (
 )
 
 const (
-	// listed is how many documents of each kind the page lists; the rest is on
-	// pages of their own.
-	listed = 20
-	// pageLength is the number of documents on such a page.
+	// pageLength is the number of documents on a page that lists them.
 	pageLength = 100
-	// scanned bounds the journal entries read to find them: thousands of
-	// deferred documents can precede a dead letter.
+	// scanned bounds the journal entries read at a time: thousands of deferred
+	// documents can precede a dead letter.
 	scanned = 10_000
 	// worriesAge is how old the list may be while it changes.
 	worriesAge = time.Second
@@ -23,20 +20,35 @@ const (
 
 // problemView is a document that is not ingested, as the page shows it.
 type problemView struct {
-	key                     string // the id as it is
 	ID, Stage, Kind, Reason string
 	At                      time.Time
 }
 
 func newProblemView(p journal.Problem) problemView {
-	return problemView{key: p.ID, ID: clean(p.ID), Stage: p.Stage, Kind: p.Kind, Reason: clean(p.Reason), At: p.At}
+	return problemView{ID: clean(p.ID), Stage: p.Stage, Kind: p.Kind, Reason: clean(p.Reason), At: p.At}
 }
 
-// worriesView lists documents that are not ingested.
+// worriesView is the documents that are not ingested, by reason.
 type worriesView struct {
 	journal.Totals
-	Dead, Put []problemView // dead letters and deferred documents, the first of them
-	Fault     string        // why the journal cannot be read
+	Dead, Put groupView // dead letters and deferred documents
+	Fault     string    // why the journal cannot be read
+}
+
+// groupView is the most frequent reasons of one status.
+type groupView struct {
+	Status  journal.Status
+	Reasons []reasonView
+	Others  int // documents with other reasons
+}
+
+func newGroupView(status journal.Status, r *reasons, total int) groupView {
+	v := groupView{Status: status, Reasons: r.most(), Others: total}
+	for _, one := range v.Reasons {
+		v.Others -= one.N
+	}
+	v.Others = max(0, v.Others) // the journal may have changed between the two reads
+	return v
 }
 
 // worries caches the view.
@@ -72,30 +84,61 @@ func (p *Page) readWorries(ctx context.Context) (v worriesView) {
 		v.Fault = clean(err.Error())
 		return v
 	}
-	if v.Dead, err = p.problems(ctx, journal.DeadLetter, "", min(listed, v.DeadLetters)); err == nil {
-		v.Put, err = p.problems(ctx, journal.Deferred, "", min(listed, v.Deferred))
+	var dead, put reasons
+	if v.DeadLetters+v.Deferred > 0 {
+		if err = p.groupProblems(ctx, &dead, &put); err != nil {
+			v.Fault = clean(err.Error())
+		}
 	}
-	if err != nil {
-		v.Fault = clean(err.Error())
-	}
+	v.Dead = newGroupView(journal.DeadLetter, &dead, v.DeadLetters)
+	v.Put = newGroupView(journal.Deferred, &put, v.Deferred)
 	return v
 }
 
-// problems lists at most n documents of one status, those after the given id.
-func (p *Page) problems(
-	ctx context.Context, status journal.Status, after string, n int,
-) (found []problemView, err error) {
+// groupProblems sorts the first problems by their reasons.
+func (p *Page) groupProblems(ctx context.Context, dead, put *reasons) error {
 	read := 0
-	for one, err := range p.config.Journal.Problems(ctx, p.config.Destination, after) {
+	for one, err := range p.config.Journal.Problems(ctx, p.config.Destination, "") {
 		switch {
 		case err != nil:
-			return nil, err
-		case len(found) == n || read == scanned:
-			return found, nil
-		case one.Status == status:
+			return err
+		case one.Status == journal.DeadLetter:
+			dead.add(one)
+		default:
+			put.add(one)
+		}
+		if read++; read == scanned {
+			break
+		}
+	}
+	return nil
+}
+
+// wanted says which documents a page lists.
+type wanted struct {
+	status journal.Status
+	reason string // a key; empty for any
+	after  string // the id that the page before ended with
+}
+
+func (w wanted) has(p journal.Problem) bool {
+	return p.Status == w.status && (w.reason == "" || reasonKey(p) == w.reason)
+}
+
+// problems lists one page of documents. next is the id to continue after, empty
+// at the end.
+func (p *Page) problems(ctx context.Context, w wanted) (found []problemView, next string, err error) {
+	read := 0
+	for one, err := range p.config.Journal.Problems(ctx, p.config.Destination, w.after) {
+		if err != nil {
+			return nil, "", err
+		}
+		if w.has(one) {
 			found = append(found, newProblemView(one))
 		}
-		read++
+		if read++; len(found) == pageLength || read == scanned {
+			return found, one.ID, nil
+		}
 	}
-	return found, nil
+	return found, "", nil
 }

@@ -4,7 +4,7 @@
 (() => {
   const link = document.getElementById("link");
   const news = document.getElementById("news");
-  const parts = ["breakers", "progress", "problems", "transitions"];
+  const parts = ["headline", "breakers", "timeline", "problems", "progress"];
   let ahead = 0; // of this clock, the server's, in milliseconds
   let again;
 
@@ -14,16 +14,22 @@
     link.className = "link " + kind;
   };
 
+  const spell = (s) => {
+    const units = [[Math.floor(s / 86400), "d"], [Math.floor(s / 3600) % 24, "h"], [Math.floor(s / 60) % 60, "min"], [s % 60, "s"]];
+    const first = units.findIndex(([n]) => n > 0);
+    return units.slice(first, first + 2).filter(([n]) => n > 0).map(([n, unit]) => n + " " + unit).join(" ");
+  };
+
   const count = () => {
     for (const span of document.querySelectorAll("[data-until]")) {
       const left = Math.max(0, Math.ceil((Number(span.dataset.until) - Date.now() - ahead) / 1000));
-      const text = left === 0 ? "is due" : "in " + (left < 60 ? left + " s" : Math.floor(left / 60) + " min " + (left % 60) + " s");
+      const text = left === 0 ? "due" : "in " + spell(left);
       if (span.textContent !== text) span.textContent = text;
     }
   };
 
   const inWords = ({ state, held }) => state.replace("_", "-") + (held ? ", " + held.replace("_", " ") : "");
-  const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.upstream, inWords(e.dataset)]));
+  const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.title, inWords(e.dataset)]));
 
   // Tell a screen reader what changed, not the whole page.
   const announce = (before, after) => {
@@ -42,6 +48,7 @@
     place.innerHTML = html;
     if (focused) document.getElementById(focused)?.focus();
     announce(before, states());
+    document.title = document.querySelector(".headline").dataset.title + " · penstock";
     count();
   };
 

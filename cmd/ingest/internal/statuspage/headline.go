@@ -1,0 +1,255 @@
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+// tone says how urgent a headline is.
+type tone int
+
+// Most urgent first.
+const (
+	bad  tone = iota // nothing is ingested, and somebody must look
+	wait             // nothing is ingested, and time helps
+	note             // it works, and somebody should look
+	work             // a pass is running
+	calm
+)
+
+var toneNames = [...]string{bad: "bad", wait: "wait", note: "note", work: "work", calm: "calm"}
+
+func (t tone) String() string { return toneNames[t] }
+
+// headlineView is the sentence on top of the page: what is wrong, since when,
+// what waits, what comes next and what to do.
+type headlineView struct {
+	Tone    tone
+	What    string    // the main clause, without a full stop
+	Since   time.Time // zero if it is not a matter of time
+	For     string    // how long that is ago, in minutes
+	Facts   string    // further sentences
+	Waiting backlog
+	Awaited string    // what comes next
+	Next    time.Time // when; zero if nothing does
+	Cause   string    // in the upstream's own words
+	At      string    // the upstream's address and model
+	Do      string    // what an operator can do
+	Doctor  bool      // which begins with running doctor
+	Also    []string  // further troubles
+
+	about string // the upstream
+	still bool   // nothing comes next
+}
+
+// Due says when what comes next is due.
+func (h headlineView) Due(now time.Time) string { return due(h.Next.Sub(now)) }
+
+// newHeadline is about the most urgent trouble, or says that all is well.
+func newHeadline(v view) headlineView {
+	found := troubles(v)
+	if len(found) == 0 {
+		return finished(goodNews(v), v)
+	}
+	h := found[0]
+	for _, other := range found[1:] {
+		h.Also = append(h.Also, other.clause(v.Now))
+	}
+	return finished(h, v)
+}
+
+// finished fills in what all headlines have.
+func finished(h headlineView, v view) headlineView {
+	h.Waiting = v.Progress.Waiting
+	h.Waiting.N = max(h.Waiting.N, v.Worries.Deferred)
+	if h.Waiting.N == 0 {
+		h.Waiting.Since = time.Time{}
+	}
+	if past := v.Now.Sub(h.Since).Truncate(time.Minute); !h.Since.IsZero() && past > 0 {
+		h.For = spell(past)
+	}
+	if h.Next.IsZero() && !h.still && !v.Progress.Running && v.Progress.Ended {
+		h.Awaited, h.Next = "next pass", v.Progress.Next
+	}
+	return h
+}
+
+// clause is the trouble on one line.
+func (h headlineView) clause(now time.Time) string {
+	if h.Since.IsZero() {
+		return h.What + "."
+	}
+	return fmt.Sprintf("%s since %s UTC.", h.What, moment(h.Since, now))
+}
+
+// troubles lists what is wrong, the most urgent first. Each upstream is named
+// once.
+func troubles(v view) (found []headlineView) {
+	if v.Worries.Fault != "" {
+		found = append(found, headlineView{
+			Tone: bad, What: "The journal cannot be read", Cause: v.Worries.Fault, Doctor: true,
+			Do: "Check the disk and the permissions of the state folder.",
+		})
+	}
+	for _, b := range v.Breakers {
+		if h, ok := breakerTrouble(b); ok {
+			found = append(found, h)
+		}
+	}
+	if h, ok := passTrouble(v); ok && !slices.ContainsFunc(found, h.explains) {
+		found = append(found, h)
+	}
+	if h, ok := deadLetters(v); ok {
+		found = append(found, h)
+	}
+	slices.SortStableFunc(found, func(a, b headlineView) int { return cmp.Compare(a.Tone, b.Tone) })
+	return found
+}
+
+// explains reports whether other is the reason for h as well.
+func (h headlineView) explains(other headlineView) bool {
+	return h.about != "" && other.about == h.about && other.Tone <= h.Tone
+}
+
+const (
+	resumes = "Ingesting resumes by itself as soon as a probe succeeds."
+	fixKey  = "Repair the key or raise the quota. A new key, and a breaker that is held open, need a restart of the " +
+		"service; otherwise the next pass tries again."
+	fixSettings = "Correct the setting that the error names, and restart the service."
+	fixMachine  = "Check the disk (free space, permissions of the state folder) and restart the service."
+	fixInputs   = "Make the inputs readable: a folder may not be mounted, a bucket missing or a credential refused. " +
+		"Each pass tries again."
+	bePatient = "Nothing, unless this comes back: then raise the rate limit or the quota."
+)
+
+// breakerTrouble is what the state of a breaker means.
+func breakerTrouble(b breakerView) (h headlineView, ok bool) {
+	h = headlineView{
+		Tone: bad, Since: b.Since, Cause: b.Broken, At: b.place(), about: b.Name(),
+		What: b.Subject() + " has been failing", Doctor: true,
+	}
+	switch {
+	case b.Shadow:
+		return h, false
+	case b.Held == "denied":
+		h.What, h.Do = b.Subject()+" has refused the credentials or the quota", fixKey
+	case b.Held == "forced_open":
+		h.What, h.Since, h.Cause, h.Doctor = "An operator has held the breaker of "+b.object()+" open", b.HeldSince, "", false
+		h.still, h.Facts = true, "The reason given: "+b.Why+". No call is made."
+		h.Do = "Reset the breaker, or restart the service, when that reason is gone."
+	case b.Held == "forced_closed":
+		h.What, h.Since, h.Cause, h.Doctor = "An operator has held the breaker of "+b.object()+" closed", b.HeldSince, "", false
+		h.Tone, h.Facts = note, "The reason given: "+b.Why+". Failures do not open it."
+		h.Do = "Reset the breaker, or restart the service, when that reason is gone."
+	case b.State == resilience.Open:
+		h.Awaited, h.Next, h.Do = "next probe", b.OpenUntil, b.repair()
+	case b.State == resilience.HalfOpen:
+		h.Facts, h.Do = "The next call is the probe.", b.repair()
+	case b.RampShare < 1:
+		h.Tone, h.What = work, fmt.Sprintf("%s has recovered: %d %% of calls are admitted, a growing share", b.Subject(), b.Share)
+		h.Since, h.Cause, h.Doctor = time.Time{}, "", false
+	default:
+		return h, false
+	}
+	return h, true
+}
+
+// object is the upstream within a sentence.
+func (u upstreamView) object() string {
+	if after, ok := strings.CutPrefix(u.Subject(), "The "); ok {
+		return "the " + after
+	}
+	return u.Subject()
+}
+
+// place is where the upstream is, on one line.
+func (u upstreamView) place() string {
+	if u.Model == "" || u.Where == "" {
+		return u.Where
+	}
+	return u.Where + ", model " + u.Model
+}
+
+// repair says what helps an upstream that fails.
+func (u upstreamView) repair() string {
+	if u.Embedded {
+		return fixMachine
+	}
+	return "Repair or restart " + u.object() + ". " + resumes
+}
+
+// passTrouble is the reason why the last pass ended early.
+func passTrouble(v view) (h headlineView, ok bool) {
+	e := v.Progress.Failed
+	if e == nil || v.Ready.Early == nil {
+		return h, false
+	}
+	u := upstreamOf(v, e.upstream)
+	h = headlineView{Tone: bad, Since: e.Since, Cause: e.Text, At: u.place(), about: e.upstream, Doctor: true}
+	switch {
+	case e.kind == "":
+		h.What, h.Do, h.Doctor = "The inputs have not been readable", fixInputs, false
+	case e.kind == stop.Fault:
+		h.What, h.Do = "Something on this machine has been failing", fixMachine
+	case e.kind == stop.Configuration:
+		h.What, h.Do = "The configuration has not fitted "+u.object(), fixSettings
+	case e.kind == stop.Denied:
+		h.What, h.Do = u.Subject()+" has refused the credentials or the quota", fixKey
+	case e.throttled:
+		h.Tone, h.What, h.Do, h.Doctor = wait, u.Subject()+" has asked for patience", bePatient, false
+	case e.upstream == "":
+		h.What, h.Do = "Passes have ended early", "Read the error below. The next pass tries again."
+	default:
+		h.What, h.Do = u.Subject()+" has been failing", u.repair()
+	}
+	return h, true
+}
+
+// upstreamOf finds an upstream by its name.
+func upstreamOf(v view, name string) upstreamView {
+	for _, b := range v.Breakers {
+		if b.Name() == name {
+			return b.upstreamView
+		}
+	}
+	return upstreamView{Name: cmp.Or(name, "the upstreams")}
+}
+
+func deadLetters(v view) (h headlineView, ok bool) {
+	n := v.Worries.DeadLetters
+	if n == 0 {
+		return h, false
+	}
+	return headlineView{
+		Tone: note, What: plural(n, "document", "documents") + " cannot be ingested as they are",
+		Facts: "Everything else works.",
+		Do:    "Correct or remove them; the reasons are below. A document is tried again when it changes.",
+	}, true
+}
+
+// goodNews is the headline if nothing is wrong.
+func goodNews(v view) headlineView {
+	p := v.Progress
+	complete := plural(v.Worries.Documents, "document is", "documents are") + " complete, in " +
+		plural(v.Worries.Chunks, "chunk", "chunks") + "."
+	switch {
+	case !p.Ended && !p.Running:
+		return headlineView{Tone: work, What: "The service has started; the first pass begins"}
+	case p.Running && (!p.Ended || p.Current.eventful()):
+		return headlineView{Tone: work, What: "Everything works, and a pass has been running", Since: p.Current.Began, Facts: complete}
+	case v.Worries.Documents == 0:
+		return headlineView{
+			Tone: note, What: "Everything works, but no document was found",
+			Do: "Check the inputs that the service was started with.",
+		}
+	case v.Worries.Deferred > 0:
+		return headlineView{Tone: work, What: "Everything works; some documents wait for the next pass", Facts: complete}
+	}
+	return headlineView{Tone: calm, What: "All is well", Facts: complete + " Nothing waits."}
+}

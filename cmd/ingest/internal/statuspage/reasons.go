@@ -1,0 +1,107 @@
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
+)
+
+const (
+	// reasonsShown is how many reasons of each kind the page shows; the
+	// documents with other ones are only counted.
+	reasonsShown = 8
+	// reasonsKept bounds the reasons that are told apart.
+	reasonsKept = 200
+	// examplesShown is how many documents are named for each reason.
+	examplesShown = 3
+	// compared is how much of a reason is compared, in bytes.
+	compared = 300
+	// shortestName is the length from which a document's name is recognized in
+	// a reason.
+	shortestName = 4
+)
+
+// reasonView is documents that are not ingested for the same reason.
+type reasonView struct {
+	N           int
+	Key         string // for a link
+	Stage, Kind string
+	Reason      string // of the first one
+	Examples    []string
+	Last        time.Time
+}
+
+// reasons groups problems.
+type reasons struct {
+	found map[string]*reasonView
+	N     int // documents in all
+}
+
+func (r *reasons) add(p journal.Problem) {
+	r.N++
+	key := reasonKey(p)
+	one := r.found[key]
+	if one == nil {
+		if len(r.found) == reasonsKept {
+			return
+		}
+		if r.found == nil {
+			r.found = map[string]*reasonView{}
+		}
+		one = &reasonView{Key: key, Stage: p.Stage, Kind: p.Kind, Reason: clean(p.Reason)}
+		r.found[key] = one
+	}
+	one.N++
+	one.Last = latest(one.Last, p.At)
+	if len(one.Examples) < examplesShown {
+		one.Examples = append(one.Examples, clean(p.ID))
+	}
+}
+
+// most returns the most frequent reasons.
+func (r *reasons) most() (all []reasonView) {
+	for _, one := range r.found {
+		all = append(all, *one)
+	}
+	slices.SortFunc(all, func(a, b reasonView) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Key, b.Key))
+	})
+	return all[:min(len(all), reasonsShown)]
+}
+
+// reasonKey is equal for problems with the same reason.
+func reasonKey(p journal.Problem) string {
+	sum := fnv.New64a()
+	for _, part := range []string{string(p.Status), p.Stage, p.Kind, pattern(p.Reason, p.ID)} {
+		fmt.Fprintf(sum, "%s\x00", part)
+	}
+	return fmt.Sprintf("%016x", sum.Sum64())
+}
+
+// pattern is a reason without what differs from document to document: its name
+// and numbers, such as a page, a size, a time or the id of a request. Status
+// codes remain.
+func pattern(reason, id string) string {
+	reason = reason[:min(len(reason), compared)]
+	for _, name := range []string{id, path.Base(id)} {
+		if len(name) >= shortestName {
+			reason = strings.ReplaceAll(reason, name, "…")
+		}
+	}
+	words := strings.Fields(reason)
+	for i, word := range words {
+		if strings.ContainsAny(word, "0123456789") && !isStatus(strings.Trim(word, ".,:;()[]\"'")) {
+			words[i] = "#"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// isStatus reports whether a word is an HTTP status of an error.
+func isStatus(word string) bool { return len(word) == 3 && word >= "400" && word <= "599" }
