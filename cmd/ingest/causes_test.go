@@ -173,7 +173,7 @@ func TestServeShowsWhyAnUpstreamFails(t *testing.T) {
 			_, page := s.get(t, "/")
 			shows(t, "page", page)
 			events := s.events(t)
-			for _, part := range []string{"breakers", "progress", "transitions"} {
+			for _, part := range []string{"headline", "breakers", "timeline"} {
 				shows(t, "event "+part, events[part])
 			}
 			for _, path := range []string{"/problems?status=deferred", "/metrics", "/search?q=pump"} {
@@ -197,7 +197,7 @@ func (s *served) events(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	defer response.Body.Close()
 	parts, name := map[string]string{}, ""
-	for lines := bufio.NewReader(response.Body); parts["transitions"] == "" || name != ""; {
+	for lines := bufio.NewReader(response.Body); parts["progress"] == "" || name != ""; {
 		line, err := lines.ReadString('\n')
 		if err != nil {
 			require.ErrorIs(t, err, io.EOF)

@@ -55,7 +55,9 @@ func pages(t *testing.T) map[string]string {
 	fail(f.s3, "away")
 	bearer := with("Authorization", "Bearer "+testToken)
 	all := map[string]string{}
-	for _, path := range []string{"/", "/search", "/search?q=x", "/problems", "/problems?status=deferred", "/changes", "/login"} {
+	for _, path := range []string{
+		"/", "/search", "/search?q=x", "/problems", "/problems?status=deferred", "/changes", "/login",
+	} {
 		all[path] = f.get(path, bearer).Body.String()
 	}
 	return all

@@ -122,7 +122,8 @@ func (w window) bars(s slot, most int) (all []blockView) {
 	from, to := w.clip(s.at), w.clip(s.at.Add(slotLength))
 	title := fmt.Sprintf("%s to %s UTC: %s", s.at.Format("15:04"), s.at.Add(slotLength).Format("15:04"), s.inWords())
 	add := func(class string, y, height float64) {
-		all = append(all, blockView{X: from, Y: y, Width: max(0, to-from-0.5), Height: height, Class: class, Title: title})
+		b := blockView{X: from, Y: y, Width: max(0, to-from-0.5), Height: height, Class: class, Title: title}
+		all = append(all, b)
 	}
 	height := func(n int) float64 {
 		if n == 0 {

@@ -20,6 +20,7 @@ const (
 // fragments renders the parts of the page that change.
 func (p *Page) fragments(ctx context.Context) []fragment {
 	view := p.view(ctx)
+	view.Timeline.omit(view.Headline.Cause)
 	view.Live = true
 	var all []fragment
 	for _, id := range []string{"headline", "breakers", "timeline", "problems", "progress"} {

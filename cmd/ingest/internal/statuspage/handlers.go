@@ -131,6 +131,7 @@ func (p *Page) show(w http.ResponseWriter, status int, name string, v view) {
 
 func (p *Page) index(w http.ResponseWriter, r *http.Request) {
 	v := p.view(r.Context())
+	v.Timeline.omit(v.Headline.Cause)
 	v.Refresh = true
 	p.show(w, http.StatusOK, "index.html", v)
 }

@@ -140,24 +140,33 @@ func breakerTrouble(b breakerView) (h headlineView, ok bool) {
 	case b.Held == "denied":
 		h.What, h.Do = b.Subject()+" has refused the credentials or the quota", fixKey
 	case b.Held == "forced_open":
-		h.What, h.Since, h.Cause, h.Doctor = "An operator has held the breaker of "+b.object()+" open", b.HeldSince, "", false
-		h.still, h.Facts = true, "The reason given: "+b.Why+". No call is made."
-		h.Do = "Reset the breaker, or restart the service, when that reason is gone."
+		h = b.forced("open", "No call is made.")
+		h.Tone, h.still = bad, true
 	case b.Held == "forced_closed":
-		h.What, h.Since, h.Cause, h.Doctor = "An operator has held the breaker of "+b.object()+" closed", b.HeldSince, "", false
-		h.Tone, h.Facts = note, "The reason given: "+b.Why+". Failures do not open it."
-		h.Do = "Reset the breaker, or restart the service, when that reason is gone."
+		h = b.forced("closed", "Failures do not open it.")
 	case b.State == resilience.Open:
 		h.Awaited, h.Next, h.Do = "next probe", b.OpenUntil, b.repair()
 	case b.State == resilience.HalfOpen:
 		h.Facts, h.Do = "The next call is the probe.", b.repair()
 	case b.RampShare < 1:
-		h.Tone, h.What = work, fmt.Sprintf("%s has recovered: %d %% of calls are admitted, a growing share", b.Subject(), b.Share)
-		h.Since, h.Cause, h.Doctor = time.Time{}, "", false
+		return headlineView{
+			Tone: work, about: b.Name(),
+			What: fmt.Sprintf("%s has recovered: %d %% of calls are admitted, a growing share", b.Subject(), b.Share),
+		}, true
 	default:
 		return h, false
 	}
 	return h, true
+}
+
+// forced is an operator's hold. effect says what it does.
+func (v breakerView) forced(state, effect string) headlineView {
+	return headlineView{
+		Tone: note, Since: v.HeldSince, At: v.place(), about: v.Name(),
+		What:  "An operator has held the breaker of " + v.object() + " " + state,
+		Facts: "The reason given: " + v.Why + ". " + effect,
+		Do:    "Reset the breaker, or restart the service, when that reason is gone.",
+	}
 }
 
 // object is the upstream within a sentence.
@@ -226,11 +235,15 @@ func deadLetters(v view) (h headlineView, ok bool) {
 	if n == 0 {
 		return h, false
 	}
-	return headlineView{
-		Tone: note, What: plural(n, "document", "documents") + " cannot be ingested as they are",
+	h = headlineView{
+		Tone: note, What: plural(n, "document cannot be ingested as it is", "documents cannot be ingested as they are"),
 		Facts: "Everything else works.",
-		Do:    "Correct or remove them; the reasons are below. A document is tried again when it changes.",
-	}, true
+		Do:    "See the reasons below. A document is tried again when it changes.",
+	}
+	if v.Progress.Running {
+		h.Facts = "Everything else works, and a pass is running."
+	}
+	return h, true
 }
 
 // goodNews is the headline if nothing is wrong.
@@ -242,14 +255,18 @@ func goodNews(v view) headlineView {
 	case !p.Ended && !p.Running:
 		return headlineView{Tone: work, What: "The service has started; the first pass begins"}
 	case p.Running && (!p.Ended || p.Current.eventful()):
-		return headlineView{Tone: work, What: "Everything works, and a pass has been running", Since: p.Current.Began, Facts: complete}
+		return headlineView{
+			Tone: work, What: "Everything works, and a pass has been running", Since: p.Current.Began, Facts: complete,
+		}
 	case v.Worries.Documents == 0:
 		return headlineView{
 			Tone: note, What: "Everything works, but no document was found",
 			Do: "Check the inputs that the service was started with.",
 		}
 	case v.Worries.Deferred > 0:
-		return headlineView{Tone: work, What: "Everything works; some documents wait for the next pass", Facts: complete}
+		return headlineView{
+			Tone: work, What: "Everything works; some documents wait for the next pass", Facts: complete,
+		}
 	}
 	return headlineView{Tone: calm, What: "All is well", Facts: complete + " Nothing waits."}
 }

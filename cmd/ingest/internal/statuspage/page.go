@@ -32,7 +32,7 @@
 // policy that allows no inline script or style). Without a token only requests
 // for a loopback name are answered, so that another site cannot reach the page
 // by pointing its own name at 127.0.0.1. The number of event streams, of
-// concurrent searches, of kept state changes and of listed documents is bounded.
+// concurrent searches, of kept changes and of listed documents is bounded.
 package statuspage
 
 import (
@@ -70,8 +70,8 @@ type Config struct {
 	Journal  Journal
 	// Destination is the journal's name for the place where documents go.
 	Destination string
-	// Places says where the upstreams are, by the names of their breakers. It is
-	// shown, and so is Folder: where embedded stores keep their data.
+	// Places says where the upstreams are, by the names of their breakers, and
+	// Folder where embedded stores keep their data. Both are shown.
 	Places map[string]stop.Place
 	Folder string
 	// Metrics answers /metrics.

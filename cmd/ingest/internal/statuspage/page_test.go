@@ -328,7 +328,8 @@ func TestProblems(t *testing.T) {
 	f.journal.problems = slices.Concat(problems(journal.Deferred, 3000, "a/"), problems(journal.DeadLetter, 150, "b/"))
 	body := f.get("/").Body.String()
 	assert.Equal(t, examplesShown, strings.Count(body, "<bdi>a/"))
-	assert.Equal(t, examplesShown, strings.Count(body, "<bdi>b/"), "dead letters are found behind 3000 deferred documents")
+	assert.Equal(t, examplesShown, strings.Count(body, "<bdi>b/"),
+		"dead letters are found behind 3000 deferred documents")
 	assert.Contains(t, body, "All 3,000 deferred documents")
 	assert.Contains(t, body, "malformed, at parse, last <time datetime=\"2023-11-14T22:13:20Z\">")
 

@@ -1,10 +1,13 @@
 package statuspage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 type night struct {
 	*fixture
 	clock *testutil.FakeClock
+	waits int64 // since when documents wait, as Unix time
 }
 
 // newNight begins seven hours before the page is looked at.
@@ -32,7 +36,8 @@ func newNight(t *testing.T, change func(*Config)) *night {
 		breakers.MustRegister("milvus", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
 	n.fixture = newFixture(t, func(c *Config) {
 		c.Breakers = breakers.All()
-		c.Destination = "objects=http://10.0.3.9:8333 bucket=penstock prefix=documents vectors=10.0.3.7:19530/default collection=handbook"
+		c.Destination = "objects=http://10.0.3.9:8333 bucket=penstock prefix=documents " +
+			"vectors=10.0.3.7:19530/default collection=handbook"
 		c.Folder = ".penstock"
 		c.Places = map[string]stop.Place{
 			"llm": {Address: "http://127.0.0.1:18701/v1", Model: "fake-8"}, "milvus": {Address: "10.0.3.7:19530"},
@@ -48,7 +53,9 @@ func newNight(t *testing.T, change func(*Config)) *night {
 	return n
 }
 
-var onFire = errors.New("error, status code: 500, status: 500 Internal Server Error, message: the GPU node is on fire")
+var errOnFire = errors.New("error, status code: 500, status: 500 Internal Server Error, message: the GPU node is on fire")
+
+var errKey = errors.New("error, status code: 401, message: Incorrect API key provided")
 
 // pass is a pass that ingests documents and ends with a stop, if any.
 func (n *night) pass(took time.Duration, ended *stop.Error, results map[pipeline.Result]int) {
@@ -60,10 +67,14 @@ func (n *night) pass(took time.Duration, ended *stop.Error, results map[pipeline
 	if ended != nil {
 		summary.Stopped, err = ended.Report(n.config.Places), ended
 		summary.Waiting = 60
-		since := threeOClock.Add(-16 * time.Minute)
+		n.waits = cmp.Or(n.waits, n.clock.Now().Unix())
+		since := time.Unix(n.waits, 0)
 		summary.WaitingSince = &since
 	}
 	next := n.clock.Now().Add(time.Minute)
+	if ended == nil {
+		n.waits = 0
+	}
 	if ended != nil && !ended.RetryAt.IsZero() {
 		next = ended.RetryAt
 	}
@@ -73,7 +84,7 @@ func (n *night) pass(took time.Duration, ended *stop.Error, results map[pipeline
 func (n *night) works(results map[pipeline.Result]int) {
 	for result, count := range results {
 		for i := range count {
-			n.Document(pipeline.Document{ID: fmt.Sprint(i), Result: result, Chunks: 3, Embedded: 3})
+			n.Document(pipeline.Document{ID: strconv.Itoa(i), Result: result, Chunks: 3, Embedded: 3})
 		}
 	}
 }
@@ -150,15 +161,16 @@ var situations = map[string]func(*testing.T) *night{
 		n := newNight(t, nil)
 		n.evening()
 		n.to(17 * time.Minute)
-		calls(n.llm, 5, onFire)
+		calls(n.llm, 5, errOnFire)
 		for range 16 {
 			n.clock.Advance(61 * time.Second)
-			calls(n.llm, 1, onFire)
-			n.pass(0, stop.Later("llm", n.clock.Now().Add(time.Minute), onFire), map[pipeline.Result]int{pipeline.Deferred: 7})
+			calls(n.llm, 1, errOnFire)
+			n.pass(0, stop.Later("llm", n.clock.Now().Add(time.Minute), errOnFire),
+				map[pipeline.Result]int{pipeline.Deferred: 7})
 		}
 		n.journal.problems = problems(journal.Deferred, 7, "docs/")
 		for i := range n.journal.problems {
-			n.journal.problems[i].Reason = onFire.Error()
+			n.journal.problems[i].Reason = errOnFire.Error()
 			n.journal.problems[i].Stage, n.journal.problems[i].Kind = "embed", "upstream failed"
 		}
 		return n
@@ -171,7 +183,7 @@ var situations = map[string]func(*testing.T) *night{
 			n.clock.Advance(time.Minute)
 			settle(t, n.llm, resilience.Denied)
 			n.pass(time.Second, &stop.Error{
-				Kind: stop.Denied, Upstream: "llm", Err: errors.New("error, status code: 401, message: Incorrect API key provided"),
+				Kind: stop.Denied, Upstream: "llm", Err: errKey,
 			}, map[pipeline.Result]int{pipeline.Deferred: 4})
 		}
 		n.journal.problems = problems(journal.Deferred, 4, "docs/")
@@ -186,7 +198,8 @@ var situations = map[string]func(*testing.T) *night{
 			Upstream: "llm", Verdict: resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 15 * time.Minute},
 			Err: errors.New("error, status code: 429, message: slow down"),
 		}
-		n.pass(time.Second, stop.Later("llm", n.clock.Now().Add(15*time.Minute), call), map[pipeline.Result]int{pipeline.Deferred: 4})
+		n.pass(time.Second, stop.Later("llm", n.clock.Now().Add(15*time.Minute), call),
+			map[pipeline.Result]int{pipeline.Deferred: 4})
 		n.journal.problems = problems(journal.Deferred, 4, "docs/")
 		return n
 	},
@@ -214,7 +227,8 @@ var situations = map[string]func(*testing.T) *night{
 		n := newNight(t, func(c *Config) {
 			c.Destination = "objects=embedded bucket=penstock prefix= vectors=embedded collection=documents"
 			c.Places = map[string]stop.Place{
-				"llm": {Address: "embedded", Model: "potion-base-8M"}, "milvus": {Address: "embedded"}, "s3": {Address: "embedded"},
+				"llm": {Address: "embedded", Model: "potion-base-8M"}, "milvus": {Address: "embedded"},
+				"s3": {Address: "embedded"},
 			}
 		})
 		n.evening()
@@ -234,21 +248,14 @@ func failed() (list []journal.Problem) {
 		switch {
 		case i%6 == 0:
 			p.ID = fmt.Sprintf("mail/%03d.eml", i)
-			p.Kind, p.Reason = "refused by upstream", "error, status code: 400, message: input rejected by the content filter, request req-"+fmt.Sprint(i*7919)
-			p.Stage = "embed"
+			p.Stage, p.Kind = "embed", "refused by upstream"
+			p.Reason = "error, status code: 400, message: input rejected by the content filter, request req-" + strconv.Itoa(i*7919)
 		case i%17 == 0:
 			p.ID = fmt.Sprintf("old/%03d.doc", i)
 			p.Kind, p.Reason = "encrypted", "the file is encrypted; remove the password"
 		}
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b journal.Problem) int { return cmpString(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b journal.Problem) int { return strings.Compare(a.ID, b.ID) })
 	return list
-}
-
-func cmpString(a, b string) int {
-	if a < b {
-		return -1
-	}
-	return 1
 }

@@ -34,7 +34,7 @@ func newTimelineView(w window, breakers []breakerView, s *slots) timelineView {
 	v := timelineView{window: w, Chart: s.view(w)}
 	for _, b := range breakers {
 		v.Strips = append(v.Strips, w.strip(b))
-		for _, one := range b.spans {
+		for _, one := range slices.Backward(b.spans) {
 			if one.State != resilience.Closed || one.Held != "" || one.Dropped > 0 {
 				v.Changes = append(v.Changes, changeView{one, b.upstreamView})
 			}
@@ -42,6 +42,15 @@ func newTimelineView(w window, breakers []breakerView, s *slots) timelineView {
 	}
 	slices.SortStableFunc(v.Changes, func(a, b changeView) int { return b.From.Compare(a.From) })
 	return v
+}
+
+// omit leaves out an error that is on the page already.
+func (v timelineView) omit(said string) {
+	for i := range v.Changes {
+		if v.Changes[i].Because == said {
+			v.Changes[i].Because = ""
+		}
+	}
 }
 
 // Latest are the newest changes.

@@ -80,7 +80,7 @@ func due(left time.Duration) string {
 	if left <= 0 {
 		return "due"
 	}
-	return "in " + spell(left+time.Second/2)
+	return "in " + spell((left + time.Second - 1).Truncate(time.Second))
 }
 
 // moment is a time as a sentence has it: with its date, unless it is less than

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// grain is the resolution of the timeline. It moves on at this pace, so that
-	// a page on which nothing else changes is not sent again.
+	// grain is the resolution of the timeline. It moves at this pace, so that a
+	// page on which nothing else changes is not sent again.
 	grain = time.Minute
 	// spansKept bounds the spans of one breaker; the oldest are forgotten.
 	spansKept = 100

@@ -1,0 +1,185 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/stop"
+	"github.com/penstock-go/penstock/resilience"
+)
+
+var tag = regexp.MustCompile(`<[^>]*>`)
+
+// sentence is the headline of the page as text.
+func (f *fixture) sentence() string {
+	_, after, _ := strings.Cut(f.get("/").Body.String(), `<div id="headline">`)
+	text, _, _ := strings.Cut(after, `<p class="hidden"`)
+	text = strings.ReplaceAll(tag.ReplaceAllString(text, ""), "&nbsp;", " ")
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// What an operator reads first, in each situation.
+func TestHeadlines(t *testing.T) {
+	const model = "http://127.0.0.1:18701/v1, model fake-8 said "
+	for name, want := range map[string]string{
+		"fresh": "The service has started; the first pass begins.",
+		"quiet": "All is well. 7 documents are complete, in 40 chunks. Nothing waits. " +
+			"The next pass is in 52 s (03:01:04 UTC).",
+		"embedded": "All is well. 7 documents are complete, in 40 chunks. Nothing waits. " +
+			"The next pass is in 52 s (03:01:04 UTC).",
+		"running": "1 document cannot be ingested as it is. Everything else works, and a pass is running. " +
+			"What to do See the reasons below. A document is tried again when it changes.",
+		"open": "The model server has been failing since 02:43 UTC, for 17 min. 60 documents wait, the first since " +
+			"02:44 UTC. The next probe is in 16 s (03:00:28 UTC). " + model +
+			"error, status code: 500, status: 500 Internal Server Error, message: the GPU node is on fire " +
+			"What to do Run ingest doctor: it shows what each upstream answers. Repair or restart the model server. " +
+			"Ingesting resumes by itself as soon as a probe succeeds.",
+		"denied": "The model server has refused the credentials or the quota since 02:49 UTC, for 10 min. " +
+			"60 documents wait, the first since 02:49 UTC. The next pass is in 11 s (03:00:23 UTC). " + model +
+			"error, status code: 401, message: Incorrect API key provided " +
+			"What to do Run ingest doctor: it shows what each upstream answers. Repair the key or raise the quota. " +
+			"A new key, and a breaker that is held open, need a restart of the service; otherwise the next pass " +
+			"tries again.",
+		"throttled": "The model server has asked for patience since 02:58 UTC, for 1 min. 60 documents wait, the first " +
+			"since 02:58 UTC. The next pass is in 13 min (03:13:12 UTC). " + model +
+			"error, status code: 429, message: slow down " +
+			"What to do Nothing, unless this comes back: then raise the rate limit or the quota.",
+		"forced": "An operator has held the breaker of the vector store open since 02:20 UTC, for 40 min. The reason " +
+			"given: maintenance of the Milvus cluster until 04:00. No call is made. 60 documents wait, the first " +
+			"since 02:21 UTC. What to do Reset the breaker, or restart the service, when that reason is gone.",
+		"dead": "300 documents cannot be ingested as they are. Everything else works. The next pass is in 31 s " +
+			"(03:00:43 UTC). What to do See the reasons below. A document is tried again when it changes.",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := situations[name](t)
+			n.clock.Set(threeOClock)
+			assert.Equal(t, want, n.sentence())
+		})
+	}
+	assert.Len(t, situations, 9, "each has its row")
+}
+
+// What ends passes without a breaker that opens.
+func TestHeadlineOfAPassThatEndedEarly(t *testing.T) {
+	for name, row := range map[string]struct {
+		kind     stop.Kind
+		upstream string
+		want     string
+	}{
+		"failure":       {stop.Deferred, "milvus", "The vector store has been failing since 02:00 UTC"},
+		"configuration": {stop.Configuration, "milvus", "The configuration has not fitted the vector store since 02:00 UTC"},
+		"fault":         {stop.Fault, "", "Something on this machine has been failing since 02:00 UTC"},
+		"held journal":  {stop.Deferred, "", "Passes have ended early since 02:00 UTC"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNight(t, nil)
+			n.clock.Set(threeOClock.Add(-time.Hour))
+			for range 30 {
+				n.pass(0, &stop.Error{Kind: row.kind, Upstream: row.upstream, Err: errors.New("it says no")}, nil)
+				n.clock.Advance(time.Minute)
+			}
+			n.clock.Set(threeOClock)
+			got := n.sentence()
+			assert.Regexp(t, "^"+row.want+", for 1 h.", got)
+			assert.Contains(t, got, "it says no What to do ")
+			assert.Contains(t, got, "The next pass is due")
+
+			n.PassBegins(n.clock.Now())
+			n.Document(pipeline.Document{Result: pipeline.Ingested})
+			assert.Regexp(t, "^Everything works, and a pass has been running since 03:00 UTC.", n.sentence(),
+				"a document came through")
+		})
+	}
+}
+
+func TestHeadlineOfInputsThatAreGone(t *testing.T) {
+	n := newNight(t, nil)
+	n.PassBegins(n.clock.Now())
+	n.PassEnds(pipeline.Summary{}, errors.New("cannot list docs: no such file"), n.clock.Now(), n.clock.Now())
+	assert.Contains(t, n.sentence(), "The inputs have not been readable since 22:00 UTC.")
+	assert.Contains(t, n.sentence(), "The error cannot list docs: no such file What to do Make the inputs readable")
+}
+
+// The worst comes first, and each upstream once.
+func TestHeadlineOfSeveralTroubles(t *testing.T) {
+	n := situations["dead"](t)
+	n.s3.ForceClose("migration")
+	calls(n.llm, 5, errOnFire)
+	n.pass(0, stop.Later("llm", n.clock.Now().Add(time.Minute), errOnFire), nil)
+	got := n.sentence()
+	assert.True(t, strings.HasPrefix(got, "The model server has been failing"), got)
+	assert.Contains(t, got, "An operator has held the breaker of the object store closed since 02:59 UTC.")
+	assert.Contains(t, got, "300 documents cannot be ingested as they are.")
+	assert.Equal(t, 1, strings.Count(got, "The model server has"))
+	n.journal.fault = errors.New("disk I/O error")
+	n.worries.asked = time.Time{}
+	n.worries.change()
+	assert.True(t, strings.HasPrefix(n.sentence(), "The journal cannot be read."), n.sentence())
+}
+
+func TestHeadlineOfAnEmbeddedStore(t *testing.T) {
+	n := situations["embedded"](t)
+	calls(n.milvus, 5, errors.New("disk I/O error"))
+	assert.Contains(t, n.sentence(), "The embedded vector store has been failing")
+	assert.Contains(t, n.sentence(), "embedded, in .penstock said disk I/O error")
+	assert.Contains(t, n.sentence(), "Check the disk")
+	body := n.get("/").Body.String()
+	assert.Contains(t, body, "<h3>Vectors</h3>")
+	assert.Contains(t, body, "<strong>fails</strong>")
+	assert.NotContains(t, tag.ReplaceAllString(body, ""), "milvus", "only metrics and attributes call it that")
+}
+
+// Shadow mode is not a trouble, and a ramp is the end of one.
+func TestHeadlineOfWhatIsNotATrouble(t *testing.T) {
+	n := newNight(t, nil)
+	shadow := n.own(t, resilience.Config{FailMax: 1, Shadow: true})
+	fail(shadow, "down")
+	n.pass(0, nil, nil)
+	assert.Contains(t, n.sentence(), "All is well.")
+
+	n = newNight(t, nil)
+	ramp := n.own(t, resilience.Config{FailMax: 1, ResetTimeout: time.Minute, Ramp: time.Minute, Clock: n.clock})
+	fail(ramp, "down")
+	assert.Contains(t, n.sentence(), "own has been failing")
+	n.clock.Advance(time.Minute)
+	assert.Contains(t, n.sentence(), "own has been failing", "nothing has shown that it works")
+	assert.Contains(t, n.sentence(), "The next call is the probe.")
+	require.NoError(t, ramp.Do(t.Context(), func(context.Context) error { return nil }))
+	n.clock.Advance(30 * time.Second)
+	assert.Contains(t, n.sentence(), "own has recovered: 50 % of calls are admitted, a growing share.")
+}
+
+// An empty folder is not the same as a job done.
+func TestHeadlineWithoutDocuments(t *testing.T) {
+	n := newNight(t, nil)
+	n.journal.empty = true
+	n.pass(0, nil, nil)
+	assert.Contains(t, n.sentence(), "Everything works, but no document was found. ")
+}
+
+// A breaker that stays closed does not make its card look well while passes
+// end at its upstream.
+func TestCardOfTheUpstreamThatEndedThePass(t *testing.T) {
+	body := situations["denied"](t).get("/").Body.String()
+	assert.Contains(t, body, `<li class="card closed blamed" data-upstream="llm"`)
+	assert.Equal(t, 1, strings.Count(body, "the last pass ended here"))
+	assert.Contains(t, body, `<code>llm</code>`)
+	assert.Contains(t, body, "<bdi>http://127.0.0.1:18701/v1</bdi>")
+	assert.Contains(t, body, "Model <bdi>fake-8</bdi>")
+}
+
+// One error is not on the page again and again.
+func TestOneErrorIsNotRepeated(t *testing.T) {
+	n := situations["open"](t)
+	seen := strings.Count(n.get("/").Body.String(), "<bdi>"+errOnFire.Error())
+	assert.LessOrEqual(t, seen, 3, "the sentence, the card, and the documents that wait")
+	assert.GreaterOrEqual(t, seen, 2)
+}
