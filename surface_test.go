@@ -35,7 +35,7 @@ var surface = map[string]int{
 	"pipeline/service":            8,
 	"pipeline/source":             16,
 	"pipeline/state":              10,
-	"pipeline/stop":               27,
+	"pipeline/stop":               29,
 	"pipeline/version":            14,
 	"resilience":                  34,
 	"resilience/fallback":         9,

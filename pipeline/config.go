@@ -103,6 +103,12 @@ type Config struct {
 	// RetryDeadLetters tries again what is a dead letter and has not changed.
 	RetryDeadLetters bool
 
+	// Gone says whether a document that an earlier run has deferred, by ID and
+	// location, is known to have left the inputs; it then waits no longer.
+	// It is called when all inputs have been listed. Default: every document
+	// waits until it is ingested, deleted or pruned.
+	Gone func(id, location string) bool
+
 	// DryRun makes Run call no upstream and write nothing: it says what it
 	// would do, and needs no upstream for that.
 	DryRun bool

@@ -23,7 +23,7 @@ type decider struct {
 	chunker   *chunk.Chunker
 	versions  map[string]int // of the parsers, by name
 	enriching func() bool    // documents are still enriched
-	moved     func(d *document, from string)
+	unchanged func(d *document, done journal.Document) error
 }
 
 // policies sets which policies a document may have, and whether it is to be
@@ -70,8 +70,13 @@ func (c *decider) byVersion(d *document, version func(context.Context) string) e
 	if !c.upToDate(d, done) || version(c.ctx) != done.Version {
 		return nil
 	}
+	return c.confirmed(d, done)
+}
+
+// confirmed is errUnchanged, or what kept the journal from saying so.
+func (c *decider) confirmed(d *document, done journal.Document) error {
 	d.chunks = done.Chunks
-	return errUnchanged
+	return cmp.Or(c.unchanged(d, done), errUnchanged)
 }
 
 // byContent decides once the content and its format are known.
@@ -84,9 +89,7 @@ func (c *decider) byContent(d *document) error {
 	case err != nil:
 		return c.end.Fault(err)
 	case ok && done.SHA == d.sha && c.upToDate(d, done):
-		d.chunks = done.Chunks
-		c.moved(d, done.Location)
-		return errUnchanged
+		return c.confirmed(d, done)
 	}
 	d.recorded = ok
 	if ok && done.SHA == d.sha && cmp.Or(done.Plain, done.Policy) == d.plain {

@@ -80,6 +80,11 @@ func New(config Config) (*Pipeline, error) {
 // Run ingests the documents that are not complete yet. An error that the
 // sequence yields becomes a dead letter of stage "list".
 //
+// A run that an upstream stops continues to list the sequence for up to ten
+// seconds, without reading any content, to learn how many documents wait
+// (Summary.Waiting). Make ctx and that of the sequence by [stop.WithEnd], so
+// that a listing does not call an upstream that is down.
+//
 // The error is nil when every document was looked at, dead letters or not, and
 // a [*StopError] when the run ended early: by an open breaker, a refused
 // credential, a configuration that does not fit, or the end of ctx. Everything

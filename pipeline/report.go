@@ -75,15 +75,19 @@ type Summary struct {
 	ChatTokens       int    `json:"chat_tokens,omitempty"`    // spent on enrichment and its check
 	Unanswered       int    `json:"unanswered,omitempty"`     // questions without useful answer
 	Unenriched       int    `json:"unenriched,omitempty"`     // documents that lack enrichment
-	// Waiting counts the documents of the inputs that are known to be not
-	// ingested yet in their present version: those that were deferred and those
-	// that the run did not come to.
+	// Waiting counts the documents of the destination that are known to be not
+	// ingested yet in their present version: those that were deferred, and
+	// those that a run which an upstream stopped did not come to. Runs over
+	// other inputs leave them.
 	Waiting int `json:"waiting"`
+	// WaitingAtLeast says that not all inputs could be listed, so that more
+	// documents may wait.
+	WaitingAtLeast bool `json:"waiting_at_least,omitempty"`
 	// WaitingSince is since when at least one document has been waiting, over
 	// all runs of the destination.
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
-	// LastSuccess is when a run of the destination last ended with nothing left
-	// to do.
+	// LastSuccess is when a run of the destination last went through its inputs
+	// and left nothing to do. Dead letters are done.
 	LastSuccess *time.Time    `json:"last_success,omitempty"`
 	Elapsed     time.Duration `json:"elapsed_ns"`
 	Stopped     *Stop         `json:"stopped,omitempty"`

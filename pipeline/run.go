@@ -35,6 +35,7 @@ type run struct {
 	commit   *committer
 	notes    *notes
 	discard  *discarder
+	backlog  *backlog
 	parts    chan *part
 }
 
@@ -90,12 +91,13 @@ func (r *run) stages(chunker *chunk.Chunker) {
 	r.prepare = &preparer{
 		reader: read, settler: r.settler, check: r.check.upstreams, original: r.objects.keepOriginal,
 		decider: &decider{
-			scope: s, chunker: chunker, versions: s.Parsers.Parsers(), enriching: r.enrich.Open, moved: r.moved,
+			scope: s, chunker: chunker, versions: s.Parsers.Parsers(), enriching: r.enrich.Open, unchanged: r.unchanged,
 		},
 		cutting: &cutting{
 			reader: read, chunker: chunker, parsing: make(chan struct{}, runtime.GOMAXPROCS(0)), parts: r.parts,
 		},
 	}
+	r.backlog = newBacklog(s, r.prepare.decider)
 	dimensions, fresh := func() int { return r.check.dims }, func() bool { return r.check.empty }
 	r.notes = &notes{scope: s, vectors: r.vectors, dimensions: dimensions, fresh: fresh}
 	r.discard = &discarder{scope: s, vectors: r.vectors, originals: func(id string) error {
@@ -145,11 +147,7 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	var readers, commits sync.WaitGroup
 	go func() { r.list(documents, items); close(items) }()
 	for range r.Concurrency + cap(r.prepare.cutting.parsing) {
-		readers.Go(func() {
-			for item := range items {
-				r.prepare.prepare(item)
-			}
-		})
+		readers.Go(func() { r.read(items) })
 	}
 	go func() { readers.Wait(); close(r.parts) }()
 	go func() { assemble(r.parts, groups); close(groups) }()
@@ -168,7 +166,33 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	r.notes.ahead.Wait()
 	r.sweep()
 	r.check.loading.Wait()
-	r.keepMoves(1)
+	r.confirm(1)
+	r.settleBacklog()
+}
+
+// read prepares documents until they or the run end.
+func (r *run) read(items <-chan source.Item) {
+	for {
+		select {
+		case item, more := <-items:
+			if !more {
+				return
+			}
+			r.prepare.prepare(item)
+		case <-r.end.Done():
+			return
+		}
+	}
+}
+
+func (r *run) settleBacklog() {
+	err := r.backlog.wait()
+	if err == nil {
+		err = r.backlog.forgetGone()
+	}
+	if err != nil {
+		_ = r.end.Fault(err)
+	}
 }
 
 // sweep removes what earlier runs left unfinished, where the journal or the
@@ -191,18 +215,32 @@ func (r *run) sweep() {
 	r.notes.sweep(r.discard)
 }
 
-// list feeds the readers until the documents or the run end.
+// list feeds the readers until the documents or the run end. What is listed
+// after that is left to the backlog.
 func (r *run) list(documents iter.Seq2[source.Item, error], items chan<- source.Item) {
+	defer close(r.backlog.listed)
 	found := r.timed("discover")
 	for item, err := range documents {
 		found()
-		if err != nil {
-			r.listFailed(err)
-		} else if !r.hand(item, items) {
+		if !r.listed(item, err, items) {
 			return
 		}
 		found = r.timed("discover")
 	}
+}
+
+// listed passes on what a listing has yielded; more is false where the rest of
+// it is of no interest.
+func (r *run) listed(item source.Item, err error, items chan<- source.Item) (more bool) {
+	switch {
+	case r.end.Over():
+	case err != nil:
+		r.backlog.failed(func() { r.listFailed(err) })
+		return true
+	case r.hand(item, items):
+		return true
+	}
+	return r.backlog.look(item, err)
 }
 
 // hand gives a document to the readers; false means that the run is over.
@@ -211,7 +249,7 @@ func (r *run) hand(item source.Item, items chan<- source.Item) bool {
 	defer r.Metrics.Queue("read", -1)
 	select {
 	case items <- item:
-		return !r.end.Over()
+		return true
 	case <-r.end.Done():
 		return false
 	}
@@ -248,7 +286,9 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
 	r.summary.ChatTokens = r.enrich.Spent()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
-	r.summary.Waiting = r.summary.Deferred
+	if err := r.backlog.account(&r.summary); err != nil && ended == nil {
+		ended = &StopError{Kind: StopFault, Err: err}
+	}
 	r.summary.Stand(ended, r.snapshots()...)
 	r.summary.find(r.before, ended, r.snapshots())
 	if ended == nil {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,8 +11,8 @@ import (
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
-// movesKept is how many moves are written at once.
-const movesKept = 500
+// confirmedKept is how many documents are confirmed at once.
+const confirmedKept = 500
 
 // settler ends documents: it writes what failed to the journal, counts, and
 // reports to the caller.
@@ -20,15 +21,20 @@ type settler struct {
 	settled chan Document
 	summary Summary // belongs to report until reporting returns
 
-	mu    sync.Mutex
-	left  error             // what a deferred document was left for
-	moves map[string]string // new locations by id, not in the journal yet
+	troubled func() bool // the journal may know problems from before this run
+
+	mu        sync.Mutex
+	left      error              // what a deferred document was left for
+	confirmed []journal.Document // that the journal has not confirmed yet
 }
 
 func newSettler(s *scope) *settler {
 	return &settler{
-		scope: s, settled: make(chan Document), moves: map[string]string{},
-		summary: Summary{Destination: s.Destination},
+		scope: s, settled: make(chan Document), summary: Summary{Destination: s.Destination},
+		troubled: sync.OnceValue(func() bool {
+			totals, err := s.Journal.Totals(s.lasting(), s.Destination)
+			return err != nil || totals.DeadLetters+totals.Deferred > 0
+		}),
 	}
 }
 
@@ -101,27 +107,39 @@ func (s *settler) keepProblem(d *document, report Document) {
 // reasonOf is what an error says, without the document's name before it.
 func reasonOf(d *document, err error) string { return strings.TrimPrefix(err.Error(), d.id+": ") }
 
-// moved notes that an unchanged document is read from another place than the
-// journal says.
-func (s *settler) moved(d *document, from string) {
-	if from == d.location || s.DryRun {
-		return
+// unchanged notes that a document is as the journal says, if something else
+// about it is not: it is read from another place, its source names the content
+// differently, or something kept it from being ingested before.
+func (s *settler) unchanged(d *document, done journal.Document) error {
+	version := cmp.Or(d.version, done.Version)
+	same := done.Location == d.location && done.Version == version
+	if s.DryRun {
+		return nil
 	}
-	s.mu.Lock()
-	s.moves[d.id] = d.location
-	s.mu.Unlock()
-	s.keepMoves(movesKept)
+	if same && s.troubled() {
+		_, failed, err := s.Journal.Problem(s.ctx, s.Destination, d.id)
+		if err != nil {
+			return s.end.Fault(err)
+		}
+		same = !failed
+	}
+	if !same {
+		s.confirm(confirmedKept, journal.Document{ID: d.id, Location: d.location, Version: version})
+	}
+	return nil
 }
 
-// keepMoves writes the moves to the journal once there are at least so many.
-func (s *settler) keepMoves(least int) {
+// confirm adds documents, and has the journal confirm all once there are at
+// least so many.
+func (s *settler) confirm(least int, documents ...journal.Document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.moves) < least {
+	s.confirmed = append(s.confirmed, documents...)
+	if len(s.confirmed) < least {
 		return
 	}
-	if err := s.Journal.Move(s.lasting(), s.Destination, s.moves); err != nil {
-		_ = s.end.Fault(err) // the next run moves them
+	if err := s.Journal.Confirm(s.lasting(), s.Destination, s.confirmed...); err != nil {
+		_ = s.end.Fault(err) // the next run confirms them
 	}
-	clear(s.moves)
+	s.confirmed = nil
 }

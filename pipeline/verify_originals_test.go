@@ -130,7 +130,7 @@ func TestVerifyOfOriginals(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(file(3)))
 	w.write("note004.txt", "Another content.")
-	require.NoError(t, w.config.Journal.Move(t.Context(), "test", map[string]string{note(5): ""}))
+	require.NoError(t, w.config.Journal.Confirm(t.Context(), "test", journal.Document{ID: note(5)}))
 
 	v, faults := w.verify(looks)
 	assert.Equal(t, []string{

@@ -163,13 +163,14 @@ func (d *display) summary(s pipeline.Summary) {
 
 // unopened writes a summary for a journal that cannot be opened now, so that an
 // orchestrator finds the time to retry there.
-func (d *display) unopened(err error) error {
+func (d *display) unopened(ctx context.Context, err error) error {
 	stop, ok := errors.AsType[*pipeline.StopError](err)
 	if !ok {
 		return err
 	}
 	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
 	summary.Stand(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
+	d.app.countWaiting(ctx, &summary)
 	d.summary(summary)
 	unreached(stop)
 	return &codedError{code: stopCode(stop)}

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 type runCmd struct {
@@ -58,13 +59,14 @@ func (c *runCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return usage(err)
 	}
-	p, show, err := c.open(ctx, a, c.DryRun)
+	census := inputs.Census()
+	p, show, err := c.open(ctx, a, c.DryRun, func(config *pipeline.Config) { config.Gone = census.Missing })
 	if err != nil {
 		return err
 	}
 	show.expect(ctx, c.Paths, func() (*source.Inputs, error) { return c.inputs(a) })
-	census := inputs.Census()
-	summary, err := p.Run(ctx, census.All(ctx))
+	run := stop.WithEnd(ctx)
+	summary, err := p.Run(run, census.All(run))
 	show.summary(summary)
 	if err = c.verdict(summary, err); c.Prune && !c.DryRun && summary.Stopped == nil {
 		err = worse(err, c.prune(ctx, p, show, census))
@@ -114,7 +116,7 @@ func (c *IngestFlags) open(
 	a.dry = dry
 	config, err := c.config(ctx, a, dry)
 	if err != nil {
-		return nil, nil, show.unopened(err)
+		return nil, nil, show.unopened(ctx, err)
 	}
 	config.Report = show.document
 	for _, f := range change {

@@ -14,6 +14,8 @@ import (
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -101,6 +103,7 @@ type service struct {
 	page     *statuspage.Page
 	show     *display
 	pace     pace
+	census   *source.Census // of the pass
 }
 
 func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
@@ -116,6 +119,7 @@ func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
 		},
 	}
 	config.Report = s.document
+	config.Gone = func(id, location string) bool { return s.census.Missing(id, location) }
 	if s.pipeline, err = pipeline.New(config); err != nil {
 		return nil, configuration(err)
 	}
@@ -211,7 +215,9 @@ func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 	if err != nil {
 		return pipeline.Summary{}, err
 	}
-	return s.pipeline.Run(ctx, inputs.All(ctx))
+	s.census = inputs.Census()
+	ctx = stop.WithEnd(ctx)
+	return s.pipeline.Run(ctx, s.census.All(ctx))
 }
 
 // report logs and prints what a pass did, if it did anything, and delivers the

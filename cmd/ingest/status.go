@@ -21,6 +21,11 @@ type statusCmd struct {
 type destinationStatus struct {
 	Destination string `json:"destination"`
 	journal.Totals
+	// Waiting and the next two are as in a summary, by the journal as it is.
+	Waiting      int        `json:"waiting"`
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	LastSuccess  *time.Time `json:"last_success,omitempty"`
+
 	LastRun  *pipeline.Summary `json:"last_run,omitempty"`
 	EndedAt  *time.Time        `json:"ended_at,omitempty"`
 	Problems []journal.Problem `json:"problems,omitempty"`
@@ -52,6 +57,22 @@ func (c *statusCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
+// countWaiting sets what waits by a journal that another run holds, as far as
+// it can be read here.
+func (a *app) countWaiting(ctx context.Context, s *pipeline.Summary) {
+	if _, _, remote := a.settings.remoteState(); remote {
+		return
+	}
+	j, err := a.localJournal(ctx, true)
+	if err != nil {
+		return // the summary says why the journal could not be opened
+	}
+	status, err := readStatus(ctx, j, s.Destination)
+	if err == nil {
+		s.Waiting, s.WaitingSince, s.LastSuccess = status.Waiting, status.WaitingSince, status.LastSuccess
+	}
+}
+
 func readStatus(ctx context.Context, j *journal.Journal, destination string) (destinationStatus, error) {
 	status := destinationStatus{Destination: destination}
 	var err error
@@ -64,6 +85,7 @@ func readStatus(ctx context.Context, j *journal.Journal, destination string) (de
 		}
 		status.Problems = append(status.Problems, p)
 	}
+	status.Waiting = status.Deferred
 	text, at, err := j.LastRun(ctx, destination)
 	if err != nil || text == nil {
 		return status, err
@@ -71,6 +93,10 @@ func readStatus(ctx context.Context, j *journal.Journal, destination string) (de
 	status.EndedAt, status.LastRun = &at, &pipeline.Summary{}
 	if err := json.Unmarshal(text, status.LastRun); err != nil {
 		return status, fmt.Errorf("cannot read the summary of the last run: %w", err)
+	}
+	status.LastSuccess = status.LastRun.LastSuccess
+	if status.Waiting > 0 {
+		status.WaitingSince = status.LastRun.WaitingSince
 	}
 	return status, nil
 }
@@ -93,6 +119,9 @@ func (a *app) printStatus(s destinationStatus) {
 			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, state)
 		}
 		writeSummary(a.stdout, "    ", a.ink, *s.LastRun)
+	}
+	if s.LastSuccess != nil {
+		fmt.Fprintf(a.stdout, "  last run with nothing left to do: %s\n", clock(*s.LastSuccess))
 	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plain.Name(p.ID), plain.Line(p.Reason),

@@ -28,6 +28,7 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 	default:
 		writeCounts(line, s)
 	}
+	writeWaiting(line, s)
 	if s.Stopped != nil {
 		line("%s", ink.bad(plain.Line(stopLine(s.Stopped))))
 	}
@@ -42,6 +43,21 @@ func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
 			s.KnownDeadLetters)
 	}
 	writeEnrichment(line, s)
+}
+
+// writeWaiting reports the documents that wait for an upstream.
+func writeWaiting(line func(format string, args ...any), s pipeline.Summary) {
+	if s.Waiting == 0 && !s.WaitingAtLeast {
+		return
+	}
+	least, since := "", ""
+	if s.WaitingAtLeast {
+		least = "at least "
+	}
+	if s.WaitingSince != nil {
+		since = ", some since " + clock(*s.WaitingSince)
+	}
+	line("%s%d documents wait to be ingested%s", least, s.Waiting, since)
 }
 
 // writeEnrichment reports the tokens spent on enrichment, and what is missing.

@@ -96,7 +96,7 @@ func TestCopies(t *testing.T) {
 			require.NoError(t, j.Forget(ctx, "d", "b"))
 			require.NoError(t, j.Complete(ctx, "d", Document{ID: "c", SHA: "v", Policy: "p", Chunks: 1, At: noon}))
 		case 2:
-			require.NoError(t, j.Move(ctx, "d", map[string]string{"c": "/elsewhere"}))
+			require.NoError(t, j.Confirm(ctx, "d", Document{ID: "c", Location: "/elsewhere"}))
 			require.NoError(t, j.EndRun(ctx, "other", noon, nil))
 		case 3:
 			_, err := j.SetCollection(ctx, "d", "ingest-2")

@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -96,8 +95,8 @@ type Document struct {
 	At     time.Time
 	// Location is where it was read from, empty where that cannot be named.
 	Location string
-	// Version is what its source says of the content, an ETag and a size;
-	// empty where a source says nothing.
+	// Version is what its source says of the content: an ETag and a size, or a
+	// file's modification time and size; empty where a source says nothing.
 	Version string
 	// Parser is the name of the parser that read it, which is a part of Policy.
 	Parser string
@@ -431,10 +430,25 @@ func (j *Journal) Reopen(ctx context.Context, destination string, ids ...string)
 	})
 }
 
-// Move notes that documents, by id, are now read from other locations.
-func (j *Journal) Move(ctx context.Context, destination string, locations map[string]string) error {
-	return writeEach(ctx, j, maps.Keys(locations), func(do statement, id string) error {
-		return do("UPDATE document SET location=? WHERE destination=? AND id=?", locations[id], destination, id)
+// Confirm notes that complete documents are what their sources hold: where they
+// are read from now, and the version that the source names. What kept them from
+// being complete is over.
+func (j *Journal) Confirm(ctx context.Context, destination string, documents ...Document) error {
+	return writeEach(ctx, j, slices.Values(documents), func(do statement, d Document) error {
+		err := do("UPDATE document SET location=?, version=? WHERE destination=? AND id=?", d.Location, d.Version,
+			destination, d.ID)
+		if err != nil {
+			return err
+		}
+		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, d.ID)
+	})
+}
+
+// Resolve drops what kept documents from being complete, and nothing else that
+// is known about them.
+func (j *Journal) Resolve(ctx context.Context, destination string, ids ...string) error {
+	return writeEach(ctx, j, slices.Values(ids), func(do statement, id string) error {
+		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, id)
 	})
 }
 

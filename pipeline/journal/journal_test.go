@@ -272,8 +272,8 @@ func TestOldLayoutIsMigrated(t *testing.T) {
 	require.NoError(t, j.Complete(t.Context(), "d", d))
 	require.Len(t, list(t, j.Problems(t.Context(), "d", "")), 1)
 
-	require.NoError(t, j.Move(t.Context(), "d", map[string]string{"a": "/mnt/a"}))
-	d.Location = "/mnt/a"
+	d.Location, d.Version = "/mnt/a", `"tag"/2`
+	require.NoError(t, j.Confirm(t.Context(), "d", Document{ID: "a", Location: d.Location, Version: d.Version}))
 	assert.Equal(t, []Document{d}, list(t, j.Documents(t.Context(), "d", "")))
 }
 

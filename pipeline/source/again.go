@@ -108,6 +108,14 @@ func (c *Census) Gone(id, location string) (gone bool, empty string) {
 	return gone, empty
 }
 
+// Missing is Gone for a document that only waits to be ingested: it is false
+// where the input of the document is empty, or where something could not be
+// listed.
+func (c *Census) Missing(id, location string) bool {
+	gone, empty := c.Gone(id, location)
+	return gone && empty == "" && c.Errors == 0
+}
+
 // covers reports whether a listing of the root proves whether a location
 // exists. A single file is not a listing.
 func (r root) covers(location string) bool {

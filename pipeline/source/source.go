@@ -79,6 +79,13 @@ type Item struct {
 	// text that is equal for equal contents; it gives "" when the source does
 	// not say. Nil for sources that never do.
 	Version func(ctx context.Context) string
+	// Listed is what Version would have said when the document was listed, as
+	// far as that cost no call: it is equal to the Version of the content if
+	// that has not changed since. Empty where the listing does not say.
+	Listed string
+	// Modified is when the content was last written, by the listing; zero where
+	// it does not say.
+	Modified time.Time
 	// Upstream is the name of the upstream that Open calls through its door,
 	// "s3", or empty.
 	Upstream string
@@ -529,7 +536,7 @@ func (w *walker) root(r root) bool {
 	if !info.Mode().IsRegular() {
 		return w.yield(Item{}, &Error{Path: r.input, Err: errNotRegular})
 	}
-	return w.item(r, filepath.Base(r.path), info.Size())
+	return w.item(r, filepath.Base(r.path), info)
 }
 
 var errNotRegular = errors.New("not a regular file")
@@ -599,7 +606,7 @@ func (w *walker) file(r root, file string, entry fs.DirEntry) bool {
 	if err != nil {
 		return w.yield(Item{}, &Error{Path: file, Err: err})
 	}
-	return w.item(r, below, info.Size())
+	return w.item(r, below, info)
 }
 
 // matches reports whether the glob matches the path below its folder. The
@@ -609,7 +616,7 @@ func matches(pattern, below string) bool {
 	return err == nil && ok
 }
 
-func (w *walker) item(r root, below string, size int64) bool {
+func (w *walker) item(r root, below string, info fs.FileInfo) bool {
 	location := r.path
 	if r.dir || r.glob != "" {
 		location = filepath.Join(r.path, below)
@@ -618,7 +625,8 @@ func (w *walker) item(r root, below string, size int64) bool {
 	if err != nil {
 		return w.yield(Item{}, &Error{Path: location, Err: err})
 	}
-	item := fileItem(r.id(below, w.in.options.Prefix), location, absolute, size)
+	item := fileItem(r.id(below, w.in.options.Prefix), location, absolute, info.Size())
+	item.Listed, item.Modified = fileVersion(info), info.ModTime()
 	if twin := w.twin(item, path.Join(w.in.options.Prefix, r.name, filepath.ToSlash(below))); twin != "" {
 		return w.yield(Item{}, &CollisionError{ID: item.ID, First: twin, Second: absolute})
 	}
@@ -673,6 +681,13 @@ type file struct {
 }
 
 func (f file) Size() int64 { return f.info.Size() }
+
+// Version is made of the modification time and the size.
+func (f file) Version() string { return fileVersion(f.info) }
+
+func fileVersion(info fs.FileInfo) string {
+	return fmt.Sprintf("%d/%d", info.ModTime().UnixNano(), info.Size())
+}
 
 // Current reports whether the file is still the one that was opened, and has
 // not been written since.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-go/penstock/objectstore"
 	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // store is the object store that s3 addresses are read from.
@@ -115,8 +116,12 @@ func (s *store) listPage(
 	return page, err
 }
 
-// call is one call of the object store; its error is a *stop.CallError.
+// call is one call of the object store; its error is a *stop.CallError. A run
+// that the store has stopped makes no more.
 func (s *store) call(ctx context.Context, operation string, fn func(objectstore.Guard) error) error {
+	if ended := stop.EndOf(ctx); ended != nil && ended.Upstream == service.ObjectStore {
+		return ended
+	}
 	return service.Objects(s.options.ObjectGuard).CallObjects(ctx, operation, fn)
 }
 
@@ -130,6 +135,7 @@ func (o *objects) page(w *walker, list []types.Object) (more bool) {
 		item.Size = aws.ToInt64(object.Size)
 		version := versionOf(aws.ToString(object.ETag), item.Size)
 		item.Version = func(context.Context) string { return version }
+		item.Listed, item.Modified = version, aws.ToTime(object.LastModified)
 		if !w.emit(item) {
 			return false
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/penstock-go/penstock/resilience"
 )
@@ -14,14 +15,34 @@ type Ending struct {
 	ctx  context.Context // what the run calls upstreams with
 	done chan struct{}   // closed by the first reason
 
-	mu   sync.Mutex
-	stop *Error
-	then []func()
+	mu     sync.Mutex
+	stop   *Error
+	then   []func()
+	notice *atomic.Pointer[Error] // of WithEnd; nil without
 }
 
 // NewEnding makes the ending of a run that calls its upstreams with ctx.
 func NewEnding(ctx context.Context) *Ending {
-	return &Ending{ctx: ctx, done: make(chan struct{})}
+	notice, _ := ctx.Value(noticeKey{}).(*atomic.Pointer[Error])
+	return &Ending{ctx: ctx, done: make(chan struct{}), notice: notice}
+}
+
+type noticeKey struct{}
+
+// WithEnd is a context that tells whether the run that is given it has ended.
+// Give it to what feeds the run as well, a listing of its inputs: by EndOf that
+// learns which upstream not to call any more. It serves one run.
+func WithEnd(ctx context.Context) context.Context {
+	return context.WithValue(ctx, noticeKey{}, &atomic.Pointer[Error]{})
+}
+
+// EndOf is why the run of a context of WithEnd has ended; nil while it has not,
+// and for any other context.
+func EndOf(ctx context.Context) *Error {
+	if notice, ok := ctx.Value(noticeKey{}).(*atomic.Pointer[Error]); ok {
+		return notice.Load()
+	}
+	return nil
 }
 
 // Then has fn called when the run ends, before With returns, or at once if it
@@ -50,6 +71,9 @@ func (e *Ending) With(stop *Error) {
 	if e.stop == nil || severity[stop.Kind] > severity[e.stop.Kind] ||
 		stop.Kind == e.stop.Kind && stop.RetryAt.After(e.stop.RetryAt) {
 		e.stop = stop
+		if e.notice != nil {
+			e.notice.Store(stop)
+		}
 	}
 }
 

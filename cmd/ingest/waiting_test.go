@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+// behind is a command with 60 of 80 documents changed while its model is down.
+func behind(t *testing.T) (*command, *llmtest.Server) {
+	t.Helper()
+	c, model := withModel(t, llmtest.Options{})
+	corpus(t, c, 80)
+	require.Zero(t, c.ingest(t, "docs").code)
+	for i := range 60 {
+		c.write(t, fmt.Sprintf("docs/report%03d.md", i), fmt.Sprintf("Pump %d leaks.", i))
+	}
+	model.Script(llmtest.All(llmtest.Status(http.StatusInternalServerError)))
+	return c, model
+}
+
+func (c *command) status(t *testing.T) (s destinationStatus) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(c.run(t, "status", "--json").stdout), &s))
+	return s
+}
+
+// 60 documents changed while the model server was down, and summary and status
+// said "7 deferred".
+func TestWaitingDocumentsAreShown(t *testing.T) {
+	c, model := behind(t)
+	succeeded := c.status(t).LastSuccess
+	require.NotNil(t, succeeded)
+	o := c.ingest(t, "docs")
+	require.Equal(t, exitTemporary, o.code)
+	assert.Equal(t, 60, o.summary.Waiting)
+	s := c.status(t)
+	assert.Equal(t, 60, s.Waiting)
+	assert.Equal(t, 60, s.Deferred)
+	assert.Len(t, s.Problems, 60)
+	assert.Equal(t, o.summary.WaitingSince, s.WaitingSince)
+	assert.Equal(t, succeeded, s.LastSuccess)
+	human := c.run(t, "docs")
+	assert.Contains(t, human.stdout, "60 documents wait to be ingested, some since ")
+	status := c.run(t, "status").stdout
+	assert.Contains(t, status, "60 documents wait to be ingested, some since ")
+	assert.Contains(t, status, "last run with nothing left to do: ")
+
+	model.Script()
+	require.Zero(t, c.run(t, "retry").code)
+	s = c.status(t)
+	assert.Zero(t, s.Waiting)
+	assert.Nil(t, s.WaitingSince)
+	assert.True(t, s.LastSuccess.After(*succeeded))
+}
+
+// A run that finds the journal held says what waits all the same.
+func TestWaitingDocumentsOfAHeldJournal(t *testing.T) {
+	c, _ := behind(t)
+	require.Equal(t, exitTemporary, c.ingest(t, "docs").code)
+	j, err := journal.Open(t.Context(), c.path(defaultState))
+	require.NoError(t, err)
+	defer j.Close()
+	o := c.ingest(t, "docs")
+	require.Equal(t, exitTemporary, o.code)
+	assert.Contains(t, o.summary.Stopped.Reason, "held by another run")
+	assert.Equal(t, 60, o.summary.Waiting)
+	assert.NotNil(t, o.summary.WaitingSince)
+}
+
+// What waited and was deleted from the inputs waits no longer.
+func TestDeletedDocumentsDoNotWait(t *testing.T) {
+	c, model := behind(t)
+	require.Equal(t, exitTemporary, c.ingest(t, "docs").code)
+	for i := range 5 {
+		require.NoError(t, os.Remove(c.path("docs", fmt.Sprintf("report%03d.md", i))))
+	}
+	model.Script()
+	o := c.ingest(t, "docs")
+	require.Zero(t, o.code, o.stdout)
+	assert.Equal(t, 55, o.summary.Ingested)
+	assert.Zero(t, o.summary.Waiting)
+}
+
+// A service counts as a run does, in each pass.
+func TestServeShowsWhatWaits(t *testing.T) {
+	c, model := behind(t)
+	s := c.serve(t, "--interval=1h", "docs")
+	s.await(t, "/readyz", "not ready")
+	assert.Equal(t, 60, c.status(t).Waiting)
+	s.await(t, "/problems?status=deferred", "report059.md")
+	model.Script()
+	s.stop(t, syscall.SIGTERM)
+	assert.Contains(t, s.out(), "60 documents wait to be ingested, some since ")
+}

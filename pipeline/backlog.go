@@ -1,0 +1,227 @@
+package pipeline
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/parse"
+	"github.com/penstock-go/penstock/pipeline/source"
+)
+
+const (
+	// backlogLimit bounds how long a run continues to list its inputs after an
+	// upstream has stopped it.
+	backlogLimit = 10 * time.Second
+	// waitingKept is how many waiting documents are written at once.
+	waitingKept = 500
+)
+
+// backlog finds the documents that wait because an upstream stopped the run
+// before it came to them, and notes them in the journal as deferred. It reads
+// no content and calls no upstream that is down: it compares what the listing
+// says with what the journal holds.
+type backlog struct {
+	*scope
+	decider *decider
+	listed  chan struct{} // closed when the listing is over
+
+	mu       sync.Mutex
+	until    time.Time // when the run waits no longer; zero before it has ended
+	closed   bool      // the run waits no longer, and its journal may be closed
+	partly   bool      // some of the inputs were not listed
+	waiting  []journal.Problem
+	resolved []string
+}
+
+func newBacklog(s *scope, d *decider) *backlog {
+	return &backlog{scope: s, decider: d, listed: make(chan struct{})}
+}
+
+// errUnbegun is the reason that the journal has for a document that waits.
+var errUnbegun = errors.New("the run ended before this document was begun")
+
+// look notes a document that the run does not come to any more, or a place that
+// could not be listed. more is false where the rest is of no interest.
+func (b *backlog) look(item source.Item, listing error) (more bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || !b.counts() || time.Now().After(b.untilLocked()) {
+		b.partly = true
+		return false
+	}
+	if listing == nil {
+		listing = b.noteLocked(item)
+	}
+	b.partly = b.partly || listing != nil
+	return true
+}
+
+// failed has a place that could not be listed reported, unless the run has been
+// left already.
+func (b *backlog) failed(report func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.partly = true
+	if !b.closed {
+		report()
+	}
+}
+
+func (b *backlog) untilLocked() time.Time {
+	if b.until.IsZero() {
+		b.until = time.Now().Add(backlogLimit)
+	}
+	return b.until
+}
+
+// counts reports whether the run was stopped by an upstream. One that ended for
+// another reason leaves the journal alone.
+func (b *backlog) counts() bool {
+	ended := b.end.Reason()
+	if b.DryRun || ended == nil || ended.Upstream == "" {
+		return false
+	}
+	return ended.Kind == StopDeferred || ended.Kind == StopDenied || ended.Kind == StopConfiguration
+}
+
+func (b *backlog) noteLocked(item source.Item) error {
+	done, known, err := b.Journal.Document(b.lasting(), b.Destination, item.ID)
+	if err != nil {
+		return err
+	}
+	problem, failed, err := b.Journal.Problem(b.lasting(), b.Destination, item.ID)
+	if err != nil {
+		return err
+	}
+	deferred := failed && problem.Status == journal.Deferred
+	switch b.compare(item, done, known) {
+	case current:
+		if deferred {
+			b.resolved = append(b.resolved, item.ID)
+		}
+	case changed:
+		if !failed || !deferred && !b.knownDead(item, problem) {
+			b.waiting = append(b.waiting, journal.Problem{
+				ID: item.ID, Status: journal.Deferred, Stage: "list", Kind: "not begun", Reason: errUnbegun.Error(),
+				At: time.Now(), Location: item.Location,
+			})
+		}
+	case unclear:
+	}
+	return b.writeLocked(waitingKept)
+}
+
+// writeLocked writes what was found once there is at least so much.
+func (b *backlog) writeLocked(least int) error {
+	if len(b.waiting)+len(b.resolved) < least {
+		return nil
+	}
+	err := b.Journal.Fail(b.lasting(), b.Destination, b.waiting...)
+	if err == nil {
+		err = b.Journal.Resolve(b.lasting(), b.Destination, b.resolved...)
+	}
+	b.waiting, b.resolved = b.waiting[:0], b.resolved[:0]
+	return err
+}
+
+// knownDead reports whether a dead letter has not been written since.
+func (b *backlog) knownDead(item source.Item, problem journal.Problem) bool {
+	return !b.RetryDeadLetters && !item.Modified.After(problem.At)
+}
+
+// standing is how a document stands, by what a listing and the journal say.
+type standing uint8
+
+const (
+	unclear standing = iota // only its content would tell
+	current
+	changed
+)
+
+// compare says whether a document is complete in the version that was listed.
+func (b *backlog) compare(item source.Item, done journal.Document, known bool) standing {
+	switch {
+	case !known || !b.samePolicy(item, done):
+		return changed
+	case item.Listed == "":
+		return unclear
+	case done.Version != "" && done.Version == item.Listed:
+		return current
+	case done.Version != "", done.Size != 0 && item.Size >= 0 && done.Size != item.Size, item.Modified.After(done.At):
+		return changed
+	}
+	return current
+}
+
+// samePolicy reports whether a document is complete by the policy of this run.
+// One that a configuration has stopped may have the wrong policy.
+func (b *backlog) samePolicy(item source.Item, done journal.Document) bool {
+	switch {
+	case done.Policy == "": // its rows are being replaced
+		return false
+	case done.Parser == "" || b.end.Reason().Kind == StopConfiguration:
+		return true
+	}
+	d := newDocument(item.ID, item.Location)
+	b.decider.policies(d, parse.Format{Parser: done.Parser, Version: b.decider.versions[done.Parser]})
+	return b.decider.upToDate(d, done)
+}
+
+// wait waits for the rest of the listing, for a limited time, and writes what
+// is left to write. A listing that hangs is abandoned.
+func (b *backlog) wait() error {
+	b.mu.Lock()
+	over := time.NewTimer(time.Until(b.untilLocked()))
+	b.mu.Unlock()
+	defer over.Stop()
+	select {
+	case <-b.listed:
+	case <-over.C:
+		b.abandon()
+	case <-b.ctx.Done():
+		b.abandon()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return b.writeLocked(1)
+}
+
+func (b *backlog) abandon() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.partly = true
+}
+
+// forgetGone drops the documents that wait and are no longer in the inputs,
+// once these were listed whole.
+func (b *backlog) forgetGone() error {
+	if b.DryRun || b.Gone == nil || b.partly || b.end.Over() {
+		return nil
+	}
+	var gone []string
+	for p, err := range b.Journal.Problems(b.ctx, b.Destination, "") {
+		if err != nil {
+			return err
+		}
+		if p.Status == journal.Deferred && b.Gone(p.ID, p.Location) {
+			gone = append(gone, p.ID)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	return b.Journal.Resolve(b.lasting(), b.Destination, gone...)
+}
+
+// account counts what waits for the destination, by the journal.
+func (b *backlog) account(s *Summary) error {
+	if b.Journal == nil {
+		return nil
+	}
+	totals, err := b.Journal.Totals(b.lasting(), b.Destination)
+	s.Waiting, s.WaitingAtLeast = totals.Deferred, b.partly
+	return err
+}
