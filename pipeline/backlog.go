@@ -113,6 +113,16 @@ func (b *backlog) noteLocked(item source.Item) error {
 	return b.writeLocked(waitingKept)
 }
 
+// complete reports whether a document that the run did not read to its end is
+// known to be complete without.
+func (b *backlog) complete(item source.Item) bool {
+	if b.Journal == nil || b.end.Reason() == nil {
+		return false
+	}
+	done, known, err := b.Journal.Document(b.lasting(), b.Destination, item.ID)
+	return err == nil && b.compare(item, done, known) == current
+}
+
 // writeLocked writes what was found once there is at least so much.
 func (b *backlog) writeLocked(least int) error {
 	if len(b.waiting)+len(b.resolved) < least {

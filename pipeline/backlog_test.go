@@ -327,3 +327,19 @@ func TestStoppedRunListsABucketThatWorks(t *testing.T) {
 		assert.Equal(t, atStop, listing.listed.Load())
 	})
 }
+
+// An unchanged document that was being read when a run ended was deferred.
+func TestUnchangedDocumentIsNotDeferredAtTheEndOfARun(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	item := opened("huge.txt", endless{cancel})
+	item.Listed = "the version"
+	require.NoError(t, w.config.Journal.Complete(t.Context(), "test", journal.Document{
+		ID: item.ID, SHA: "its content's", Policy: "a policy", Version: item.Listed,
+	}))
+	p := w.pipeline(func(c *pipeline.Config) { c.Grace = time.Hour })
+	summary, err := p.Run(ctx, one(item))
+	assert.Equal(t, pipeline.StopInterrupted, stopOf(t, err).Kind)
+	assert.Equal(t, pipeline.Unchanged, w.reports["huge.txt"].Result)
+	assert.Zero(t, summary.Waiting)
+}

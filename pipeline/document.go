@@ -46,6 +46,7 @@ type decision struct {
 	plain  string // the policy without enrichment
 	rich   string // the policy with the enrichment of this run
 
+	fresh     bool   // it has been read, and is not complete in this version
 	recorded  bool   // the journal calls it complete, in this version or another
 	before    string // the policy by which the journal knows this content, apart from its enrichment; empty for none
 	enriching bool   // it is enriched in this run

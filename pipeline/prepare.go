@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/source"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // preparer takes documents from their bytes to their parts.
@@ -16,6 +17,7 @@ type preparer struct {
 	check    func() error // of the upstreams, before the first is used
 	original func(id, sha string, in parse.Input) error
 	cutting  *cutting
+	complete func(source.Item) bool // by its listing
 }
 
 // prepare reads a document and sends its parts on, or settles it at once.
@@ -27,6 +29,8 @@ func (p *preparer) prepare(item source.Item) {
 		p.done(d, Unchanged)
 	case errors.Is(err, errKnown):
 		p.done(d, KnownDeadLetter)
+	case errors.Is(err, stop.ErrEnded) && !sent && !d.fresh && p.complete(item): // which its content need not say
+		p.done(d, Unchanged)
 	case err == nil && p.dry():
 		p.done(d, WouldIngest)
 	case err != nil && !sent:
@@ -57,6 +61,7 @@ func (p *preparer) read(d *document, item source.Item) (sent bool, err error) {
 	if err := p.known(d, in); err != nil {
 		return false, err
 	}
+	d.fresh = true
 	if err := p.keep(d, in); err != nil {
 		return false, err
 	}

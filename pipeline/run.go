@@ -98,6 +98,7 @@ func (r *run) stages(chunker *chunk.Chunker) {
 		},
 	}
 	r.backlog = newBacklog(s, r.prepare.decider)
+	r.prepare.complete = r.backlog.complete
 	dimensions, fresh := func() int { return r.check.dims }, func() bool { return r.check.empty }
 	r.notes = &notes{scope: s, vectors: r.vectors, dimensions: dimensions, fresh: fresh}
 	r.discard = &discarder{scope: s, vectors: r.vectors, originals: func(id string) error {
