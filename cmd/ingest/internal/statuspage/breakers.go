@@ -72,6 +72,9 @@ func (v breakerView) Is() string {
 // Due says when the probe is due.
 func (v breakerView) Due() string { return due(v.Left) }
 
+// Flawless reports whether no call had a bad end.
+func (v breakerView) Flawless() bool { return v.Failures+v.Throttled+v.Denied+v.Panics == 0 }
+
 // Recovered reports whether the last error is past.
 func (v breakerView) Recovered() bool { return v.State == resilience.Closed && v.Streak == 0 }
 

@@ -182,7 +182,7 @@ func TestInABrowser(t *testing.T) {
 	host := chromium(t)
 	for name, test := range map[string]func(*testing.T, *browser){
 		"states": browseStates, "layout": browseLayout, "without scripts": browseWithoutScripts,
-		"connection lost": browseReconnect,
+		"connection lost": browseReconnect, "situations": browseSituations, "drawings": browseDrawings,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newTab(t, host)) })
 	}
@@ -243,6 +243,59 @@ func browseLayout(t *testing.T, b *browser) {
 	assert.Empty(t, b.eval(`violations.join("; ")`))
 }
 
+// open serves the page of a night and opens it.
+func (n *night) open(t *testing.T, b *browser) {
+	n.clock.Set(threeOClock)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { n.Run(ctx); close(ended) }()
+	server := httptest.NewServer(n)
+	t.Cleanup(func() { cancel(); <-ended; server.Close() })
+	b.open(server.URL + "/")
+	b.until(`document.getElementById('link').textContent === 'live'`)
+}
+
+// Each situation fits into a telephone, and what is drawn is said in words too.
+func browseSituations(t *testing.T, b *browser) {
+	for name, situation := range situations {
+		situation(t).open(t, b)
+		for _, width := range []int{320, 1280} {
+			b.view(width, "dark")
+			at := fmt.Sprintf("%s at %d", name, width)
+			assert.LessOrEqual(t, b.eval(`document.documentElement.scrollWidth`), float64(width), at)
+			cut := b.eval(`Array.from(document.querySelectorAll("main *:not(.hidden)"))
+				.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML).join()`)
+			assert.Empty(t, cut, at)
+		}
+		title := b.eval(`document.title`).(string)
+		heading := b.eval(`document.querySelector("h1").textContent`).(string)
+		assert.Contains(t, heading, strings.TrimSuffix(title, " · penstock"), name)
+		assert.Equal(t, true, b.eval(`Array.from(document.querySelectorAll("svg"), (e) => e.ariaLabel)
+			.every((label) => label.startsWith("The last six hours: "))`), name)
+	}
+}
+
+// The strips have colors without inline styles, an outage can be seen on a
+// telephone, and the wheel stands still where motion is unwanted.
+func browseDrawings(t *testing.T, b *browser) {
+	situations["open"](t).open(t, b)
+	b.view(320, "light")
+	const outage = `document.querySelector("svg.strip rect.open")`
+	assert.Equal(t, "rgb(179, 38, 30)", b.eval(`getComputedStyle(`+outage+`).fill`))
+	assert.GreaterOrEqual(t, b.eval(outage+`.getBoundingClientRect().width`), 2.0)
+	assert.Contains(t, b.eval(outage+`.querySelector("title").textContent`),
+		"open since 2026-03-01 02:43:12 UTC, 16 probes")
+	b.view(320, "dark")
+	assert.Equal(t, "rgb(255, 143, 134)", b.eval(`getComputedStyle(`+outage+`).fill`))
+
+	situations["running"](t).open(t, b)
+	const wheel = `getComputedStyle(document.querySelector(".spin")).animationName`
+	assert.Equal(t, "spin", b.eval(wheel))
+	b.call("Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]any{{"name": "prefers-reduced-motion", "value": "reduce"}}})
+	assert.Equal(t, "none", b.eval(wheel))
+}
+
 // The essentials are there without scripts, and the page is loaded again.
 func browseWithoutScripts(t *testing.T, b *browser) {
 	f, address := inBrowser(t)
@@ -266,7 +319,8 @@ func browseWithoutScripts(t *testing.T, b *browser) {
 			30*time.Second, 50*time.Millisecond, want)
 	}
 	for _, want := range []string{
-		"Calls are refused at once", "Probe in ", "docs/" + attack, "This page reloads",
+		"Calls are refused at once", "Probe in ", "The model server has been failing since ",
+		"The next probe is in ", "What to do", "docs/" + attack, "This page reloads",
 		"Search the ingested documents",
 	} {
 		shows(want)

@@ -66,11 +66,7 @@ func newHeadline(v view) headlineView {
 
 // finished fills in what all headlines have.
 func finished(h headlineView, v view) headlineView {
-	h.Waiting = v.Progress.Waiting
-	h.Waiting.N = max(h.Waiting.N, v.Worries.Deferred)
-	if h.Waiting.N == 0 {
-		h.Waiting.Since = time.Time{}
-	}
+	h.Waiting = v.waiting()
 	if past := v.Now.Sub(h.Since).Truncate(time.Minute); !h.Since.IsZero() && past > 0 {
 		h.For = spell(past)
 	}
@@ -78,6 +74,16 @@ func finished(h headlineView, v view) headlineView {
 		h.Awaited, h.Next = "next pass", v.Progress.Next
 	}
 	return h
+}
+
+// waiting is what the last pass left, deferred documents at least.
+func (v view) waiting() backlog {
+	b := v.Progress.Waiting
+	b.N = max(b.N, v.Worries.Deferred)
+	if b.N == 0 {
+		b.Since = time.Time{}
+	}
+	return b
 }
 
 // clause is the trouble on one line.
@@ -99,6 +105,7 @@ func troubles(v view) (found []headlineView) {
 	}
 	for _, b := range v.Breakers {
 		if h, ok := breakerTrouble(b); ok {
+			h.Since = v.sooner(h)
 			found = append(found, h)
 		}
 	}
@@ -110,6 +117,19 @@ func troubles(v view) (found []headlineView) {
 	}
 	slices.SortStableFunc(found, func(a, b headlineView) int { return cmp.Compare(a.Tone, b.Tone) })
 	return found
+}
+
+// sooner is since when an upstream has failed: passes can have ended at it
+// before its breaker opened.
+func (v view) sooner(h headlineView) time.Time {
+	e := v.Progress.Failed
+	if e == nil || v.Ready.Early == nil || e.upstream != h.about || h.Tone != bad || h.still {
+		return h.Since
+	}
+	if e.Since.Before(h.Since) {
+		return e.Since
+	}
+	return h.Since
 }
 
 // explains reports whether other is the reason for h as well.
@@ -263,7 +283,7 @@ func goodNews(v view) headlineView {
 			Tone: note, What: "Everything works, but no document was found",
 			Do: "Check the inputs that the service was started with.",
 		}
-	case v.Worries.Deferred > 0:
+	case v.waiting().N > 0:
 		return headlineView{
 			Tone: work, What: "Everything works; some documents wait for the next pass", Facts: complete,
 		}

@@ -40,12 +40,12 @@ func TestHeadlines(t *testing.T) {
 		"open": "The model server has been failing since 02:43 UTC, for 17 min. 60 documents wait, the first since " +
 			"02:44 UTC. The next probe is in 16 s (03:00:28 UTC). " + model +
 			"error, status code: 500, status: 500 Internal Server Error, message: the GPU node is on fire " +
-			"What to do Run ingest doctor: it shows what each upstream answers. Repair or restart the model server. " +
+			"What to do Run ingest doctor with the settings of the service: it shows what each upstream answers. Repair or restart the model server. " +
 			"Ingesting resumes by itself as soon as a probe succeeds.",
 		"denied": "The model server has refused the credentials or the quota since 02:49 UTC, for 10 min. " +
 			"60 documents wait, the first since 02:49 UTC. The next pass is in 11 s (03:00:23 UTC). " + model +
 			"error, status code: 401, message: Incorrect API key provided " +
-			"What to do Run ingest doctor: it shows what each upstream answers. Repair the key or raise the quota. " +
+			"What to do Run ingest doctor with the settings of the service: it shows what each upstream answers. Repair the key or raise the quota. " +
 			"A new key, and a breaker that is held open, need a restart of the service; otherwise the next pass " +
 			"tries again.",
 		"throttled": "The model server has asked for patience since 02:58 UTC, for 1 min. 60 documents wait, the first " +
@@ -98,6 +98,29 @@ func TestHeadlineOfAPassThatEndedEarly(t *testing.T) {
 				"a document came through")
 		})
 	}
+}
+
+// Passes fail at an upstream before its breaker opens: since then it has been
+// failing.
+func TestHeadlineSinceTheFirstFailure(t *testing.T) {
+	n := newNight(t, nil)
+	for range 5 {
+		calls(n.llm, 1, errOnFire)
+		n.pass(0, stop.Later("llm", n.clock.Now().Add(10*time.Second), errOnFire), nil)
+		n.clock.Advance(10 * time.Second)
+	}
+	n.clock.Advance(10 * time.Minute)
+	assert.Equal(t, resilience.HalfOpen, n.llm.State())
+	assert.Contains(t, n.sentence(), "The model server has been failing since 22:00 UTC, for 10 min.")
+}
+
+// A file that is being written is left for the next pass.
+func TestHeadlineOfAPassThatLeftDocuments(t *testing.T) {
+	n := newNight(t, nil)
+	left := &stop.LeftError{Documents: 60, Cause: errors.New("it is being written")}
+	n.pass(0, stop.Later("", n.clock.Now(), left), map[pipeline.Result]int{pipeline.Deferred: 60})
+	assert.Equal(t, "Everything works; some documents wait for the next pass. 7 documents are complete, in 40 chunks. "+
+		"60 documents wait, the first since 22:00 UTC. The next pass is due (22:00:12 UTC).", n.sentence())
 }
 
 func TestHeadlineOfInputsThatAreGone(t *testing.T) {

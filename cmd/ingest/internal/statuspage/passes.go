@@ -196,8 +196,11 @@ func (p *passes) listLocked(ended passView) {
 
 // eventful reports whether the pass did more than list the inputs.
 func (v passView) eventful() bool {
-	return v.Early != nil ||
-		v.Documents > v.byResult[indexOf(pipeline.Unchanged)]+v.byResult[indexOf(pipeline.KnownDeadLetter)]
+	worked := 0
+	for _, result := range []pipeline.Result{pipeline.Ingested, pipeline.DeadLetter, pipeline.Deferred} {
+		worked += v.byResult[indexOf(result)]
+	}
+	return v.Early != nil || worked > 0
 }
 
 // counted fills in Counts.
