@@ -271,7 +271,7 @@ func browseSituations(t *testing.T, b *browser) {
 		heading := b.eval(`document.querySelector("h1").textContent`).(string)
 		assert.Contains(t, heading, strings.TrimSuffix(title, " · penstock"), name)
 		assert.Equal(t, true, b.eval(`Array.from(document.querySelectorAll("svg"), (e) => e.ariaLabel)
-			.every((label) => label.startsWith("The last six hours: "))`), name)
+			.every((label) => label.startsWith("The last "))`), name)
 	}
 }
 

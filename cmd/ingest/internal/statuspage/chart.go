@@ -92,7 +92,7 @@ func (s *slots) view(w window) chartView {
 			v.Bars = append(v.Bars, w.bars(one, v.Most)...)
 		}
 	}
-	v.Label = "The last six hours: " + sum.inWords()
+	v.Label = w.Name() + ": " + sum.inWords()
 	return v
 }
 
@@ -122,7 +122,7 @@ func (w window) bars(s slot, most int) (all []blockView) {
 	from, to := w.clip(s.at), w.clip(s.at.Add(slotLength))
 	title := fmt.Sprintf("%s to %s UTC: %s", s.at.Format("15:04"), s.at.Add(slotLength).Format("15:04"), s.inWords())
 	add := func(class string, y, height float64) {
-		b := blockView{X: from, Y: y, Width: max(0, to-from-0.5), Height: height, Class: class, Title: title}
+		b := blockView{X: from, Y: y, Width: max(0, to-from-w.Wide()/720), Height: height, Class: class, Title: title}
 		all = append(all, b)
 	}
 	height := func(n int) float64 {

@@ -110,7 +110,7 @@ func (p *Page) view(ctx context.Context) view {
 	}
 	v.Ready = p.Readiness()
 	v.markBlamed()
-	v.Timeline = newTimelineView(windowAt(now), v.Breakers, &p.slots)
+	v.Timeline = newTimelineView(windowAt(p.began, now), v.Breakers, &p.slots)
 	v.Headline = newHeadline(v)
 	v.Title = v.Headline.What
 	return v

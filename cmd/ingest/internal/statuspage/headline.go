@@ -139,8 +139,10 @@ func (h headlineView) explains(other headlineView) bool {
 
 const (
 	resumes = "Ingesting resumes by itself as soon as a probe succeeds."
-	fixKey  = "Repair the key or raise the quota. A new key, and a breaker that is held open, need a restart of the " +
-		"service; otherwise the next pass tries again."
+	fixKey  = "Repair the key and restart the service, which reads it at its start; or raise the quota, and the next " +
+		"pass succeeds."
+	fixHeld = "Repair the key or raise the quota, then restart the service or reset the breaker, which is held open " +
+		"until then."
 	fixSettings = "Correct the setting that the error names, and restart the service."
 	fixMachine  = "Check the disk (free space, permissions of the state folder) and restart the service."
 	fixInputs   = "Make the inputs readable: a folder may not be mounted, a bucket missing or a credential refused. " +
@@ -158,7 +160,7 @@ func breakerTrouble(b breakerView) (h headlineView, ok bool) {
 	case b.Shadow:
 		return h, false
 	case b.Held == "denied":
-		h.What, h.Do = b.Subject()+" has refused the credentials or the quota", fixKey
+		h.What, h.Do = b.Subject()+" has refused the credentials or the quota", fixHeld
 	case b.Held == "forced_open":
 		h = b.forced("open", "No call is made.")
 		h.Tone, h.still = bad, true

@@ -45,9 +45,9 @@ func TestHeadlines(t *testing.T) {
 		"denied": "The model server has refused the credentials or the quota since 02:49 UTC, for 10 min. " +
 			"60 documents wait, the first since 02:49 UTC. The next pass is in 11 s (03:00:23 UTC). " + model +
 			"error, status code: 401, message: Incorrect API key provided " +
-			"What to do Run ingest doctor with the settings of the service: it shows what each upstream answers. Repair the key or raise the quota. " +
-			"A new key, and a breaker that is held open, need a restart of the service; otherwise the next pass " +
-			"tries again.",
+			"What to do Run ingest doctor with the settings of the service: it shows what each upstream answers. " +
+			"Repair the key and restart the service, which reads it at its start; or raise the quota, and the next " +
+			"pass succeeds.",
 		"throttled": "The model server has asked for patience since 02:58 UTC, for 1 min. 60 documents wait, the first " +
 			"since 02:58 UTC. The next pass is in 13 min (03:13:12 UTC). " + model +
 			"error, status code: 429, message: slow down " +

@@ -11,11 +11,13 @@ import (
 )
 
 const (
-	// shown is the time that the strips and the chart show.
-	shown = 6 * time.Hour
-	// narrowest is the least width of a block, in grains: a short outage must
-	// be visible.
-	narrowest   = 2.0
+	// shown is the time that the strips and the chart show, and shownAtFirst
+	// that of a service that began within it.
+	shown        = 6 * time.Hour
+	shownAtFirst = time.Hour
+	// narrowest is the least width of a block, as a share of the strip: a short
+	// outage must be visible.
+	narrowest   = 1.0 / 180
 	stripHeight = 22.0
 	// changesShown is how many state changes the page lists; the others are on
 	// a page of their own.
@@ -81,25 +83,39 @@ type blockView struct {
 // window is the time that the strips and the chart show.
 type window struct{ from, to time.Time }
 
-func windowAt(now time.Time) window {
-	end := now.UTC().Truncate(grain).Add(grain)
-	return window{end.Add(-shown), end}
+// windowAt is the window of a service that began at a time.
+func windowAt(began, now time.Time) window {
+	w := window{to: now.UTC().Truncate(grain).Add(grain)}
+	if w.from = w.to.Add(-shownAtFirst); began.Before(w.from) {
+		w.from = w.to.Add(-shown)
+	}
+	return w
 }
 
-// Wide is the width of a strip.
-func (window) Wide() float64 { return shown.Minutes() }
+func (w window) length() time.Duration { return w.to.Sub(w.from) }
+
+// Name is its length in words.
+func (w window) Name() string {
+	if w.length() == shown {
+		return "The last six hours"
+	}
+	return "The last hour"
+}
+
+// Wide is the width of a strip, in grains.
+func (w window) Wide() float64 { return w.length().Minutes() }
 
 // Ticks are the times below a strip: its left edge and each third of it.
 func (w window) Ticks() (all []time.Time) {
 	for i := range 3 {
-		all = append(all, w.from.Add(shown/3*time.Duration(i)))
+		all = append(all, w.from.Add(w.length()/3*time.Duration(i)))
 	}
 	return all
 }
 
 // clip places a time within the window, in grains from its left edge.
 func (w window) clip(at time.Time) float64 {
-	return min(max(at.Sub(w.from), 0), shown).Minutes()
+	return min(max(at.Sub(w.from), 0), w.length()).Minutes()
 }
 
 // block places a span; ok is false if it was over before the window.
@@ -113,8 +129,8 @@ func (w window) block(s span) (b blockView, ok bool) {
 	}
 	b = blockView{X: w.clip(s.From), Class: s.class(), Title: s.describe(), Height: heights[s.State]}
 	b.Width, b.Y = w.clip(to)-b.X, (stripHeight-b.Height)/2
-	if s.State != resilience.Closed && b.Width < narrowest {
-		b.Width, b.X = narrowest, min(b.X, w.Wide()-narrowest)
+	if least := narrowest * w.Wide(); s.State != resilience.Closed && b.Width < least {
+		b.Width, b.X = least, min(b.X, w.Wide()-least)
 	}
 	return b, true
 }
@@ -158,7 +174,7 @@ func (w window) inWords(all []span) string {
 		}
 		parts = append(parts, part)
 	}
-	return "The last six hours: " + strings.Join(parts, "; ")
+	return w.Name() + ": " + strings.Join(parts, "; ")
 }
 
 // class names the color of a span.

@@ -17,7 +17,7 @@ import (
 // strips draws the night as of now.
 func (n *night) strips() timelineView {
 	now := n.now()
-	return newTimelineView(windowAt(now), n.breakers(now), &n.slots)
+	return newTimelineView(windowAt(n.began, now), n.breakers(now), &n.slots)
 }
 
 // An outage of a quarter of an hour was 24 entries that said the same.
@@ -84,7 +84,7 @@ func TestTimelineIsBounded(t *testing.T) {
 // Blocks lie within the strip, short outages can be seen, and an outage is not
 // covered by the closed state after it.
 func TestBlocks(t *testing.T) {
-	w := windowAt(threeOClock)
+	w := windowAt(threeOClock.Add(-8*time.Hour), threeOClock)
 	assert.Equal(t, threeOClock.Truncate(time.Minute).Add(time.Minute), w.to)
 	at := func(ago time.Duration) time.Time { return w.to.Add(-ago) }
 	for name, row := range map[string]struct {
@@ -111,6 +111,18 @@ func TestBlocks(t *testing.T) {
 	blocks := n.strips().Strips[1].Blocks
 	assert.Equal(t, "open", blocks[len(blocks)-1].Class)
 	assert.Contains(t, blocks[len(blocks)-1].Title, "6 probes failed: rpc error")
+}
+
+// The first hour of a service fills the strip.
+func TestWindowOfAYoungService(t *testing.T) {
+	for ago, want := range map[time.Duration]string{
+		0: "The last hour", 59 * time.Minute: "The last hour", 61 * time.Minute: "The last six hours",
+	} {
+		w := windowAt(threeOClock.Add(-ago), threeOClock)
+		assert.Equal(t, want, w.Name(), ago)
+		assert.InDelta(t, w.Wide(), w.clip(w.to), 0.001)
+		assert.Len(t, w.Ticks(), 3)
+	}
 }
 
 // The strips move once a minute, so that an idle page is not sent again.
