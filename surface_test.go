@@ -22,7 +22,7 @@ var surface = map[string]int{
 	"objectstore":                 25,
 	"objectstore/filestore":       2,
 	"objectstore/objectstoretest": 2,
-	"pipeline":                    43,
+	"pipeline":                    44,
 	"pipeline/block":              10,
 	"pipeline/chunk":              11,
 	"pipeline/embed":              8,

@@ -288,13 +288,21 @@ func (c *check) faulty(err error) {
 	}
 }
 
+// wayOut is what to do where a collection holds the vectors of another model.
+const wayOut = "choose another collection for this model (--collection), or run with the model of the collection " +
+	"(--embedding-model; the built-in one without --llm-base-url and OPENAI_BASE_URL)"
+
 // fits ends the run where a collection cannot hold rows of the wanted record.
 func (c *check) fits(found *entity.Collection, want rows.Record) error {
 	err := want.Misfit(found)
 	if err == nil {
 		return nil
 	}
-	return c.misfit(service.VectorStore, fmt.Errorf("collection %q: %w; choose another collection", c.Collection, err))
+	advice := "choose another collection"
+	if record, _ := rows.ReadRecord(found.Schema.Description); record.Model != want.Model {
+		advice = wayOut
+	}
+	return c.misfit(service.VectorStore, fmt.Errorf("collection %q: %w; %s", c.Collection, err, advice))
 }
 
 // sameModel is fits where the dimensions of the model are not known.
@@ -302,11 +310,7 @@ func (c *check) sameModel(found *entity.Collection) error {
 	record, ok := rows.ReadRecord(found.Schema.Description)
 	if ok && record.Model != c.Model {
 		return c.misfit(service.VectorStore, fmt.Errorf(
-			"collection %q holds vectors of model %q, not of %q; choose another collection",
-			c.Collection,
-			record.Model,
-			c.Model,
-		))
+			"collection %q holds vectors of model %q, not of %q; %s", c.Collection, record.Model, c.Model, wayOut))
 	}
 	return c.fits(found, rows.NewRecord(c.Model, record.Dimensions))
 }

@@ -99,6 +99,8 @@ type Config struct {
 	// Grace is how long calls in flight may continue after the run's context
 	// has ended. Default: 5 s.
 	Grace time.Duration
+	// DoctorWait is how long Doctor waits for each upstream. Default: 30 s.
+	DoctorWait time.Duration
 
 	// RetryDeadLetters tries again what is a dead letter and has not changed.
 	RetryDeadLetters bool
@@ -133,6 +135,7 @@ const (
 	defaultConcurrency = 5
 	defaultMaxPause    = 30 * time.Second
 	defaultGrace       = 5 * time.Second
+	defaultDoctorWait  = 30 * time.Second
 )
 
 // ConfigError says which field of a Config cannot be used and why.
@@ -153,6 +156,7 @@ func (c Config) withDefaults() Config {
 	c.Batch.Bytes = cmp.Or(c.Batch.Bytes, 256<<10)
 	c.MaxPause = cmp.Or(c.MaxPause, defaultMaxPause)
 	c.Grace = cmp.Or(c.Grace, defaultGrace)
+	c.DoctorWait = cmp.Or(c.DoctorWait, defaultDoctorWait)
 	c.Tokenizer = cmp.Or(c.Tokenizer, "estimate")
 	if c.Parsers == nil {
 		c.Parsers = parse.New(parse.Limits{})

@@ -2,41 +2,61 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // Finding is what Doctor says of one upstream.
 type Finding struct {
 	Upstream string `json:"upstream"`
+	Chat     bool   `json:"chat,omitempty"` // about the chat model, not the embedding model
 	OK       bool   `json:"ok"`
-	Detail   string `json:"detail"`         // what was found, or what is wrong
-	Hint     string `json:"hint,omitempty"` // how to fix it
+	Address  string `json:"address,omitempty"` // where it was looked for, of Config.Places
+	Detail   string `json:"detail"`            // what was found, or what is wrong
+	Hint     string `json:"hint,omitempty"`    // how to fix it
 	// RetryAt is when a run may succeed; nil where time does not help.
 	RetryAt *time.Time `json:"retry_at,omitempty"`
 	// Stop is the end that a run would come to here; nil when OK.
 	Stop *StopError `json:"-"`
 }
 
+// SilenceError says that an upstream did not answer Doctor in time.
+type SilenceError struct{ Waited time.Duration }
+
+func (e *SilenceError) Error() string { return fmt.Sprintf("no answer within %s", e.Waited) }
+
 // Doctor reaches each upstream once and says what is wrong. It writes nothing.
-// The chat model is asked only where there is enrichment.
-func (p *Pipeline) Doctor(ctx context.Context) []Finding {
-	findings := []Finding{
-		p.examine(ctx, service.ObjectStore, (*run).examineObjects),
-		p.examine(ctx, service.VectorStore, (*run).examineVectors),
-		p.examine(ctx, service.Model, func(r *run) (string, error) {
-			dims, err := r.check.model()
-			return fmt.Sprintf("model %q answers with %d dimensions", r.Model, dims), err
-		}),
+// The chat model is asked only where there is enrichment. An upstream that does
+// not answer within Config.DoctorWait is found silent, see [SilenceError].
+func (p *Pipeline) Doctor(ctx context.Context) []Finding { return slices.Collect(p.Findings(ctx)) }
+
+// Findings is Doctor for callers that show each finding once it is known.
+func (p *Pipeline) Findings(ctx context.Context) iter.Seq[Finding] {
+	return func(yield func(Finding) bool) {
+		_ = yield(p.examine(ctx, service.ObjectStore, (*run).examineObjects)) &&
+			yield(p.examine(ctx, service.VectorStore, (*run).examineVectors)) &&
+			yield(p.examine(ctx, service.Model, (*run).examineModel)) &&
+			p.config.Enrich.on() && yield(p.examineChat(ctx))
 	}
-	if !p.config.Enrich.on() {
-		return findings
-	}
-	return append(findings, p.examine(ctx, service.Model, func(r *run) (string, error) {
+}
+
+func (p *Pipeline) examineChat(ctx context.Context) Finding {
+	f := p.examine(ctx, service.Model, func(r *run) (string, error) {
 		return fmt.Sprintf("chat model %q answers", r.Enrich.Model), r.enrich.Check(r.ctx)
-	}))
+	})
+	f.Chat = true
+	return f
+}
+
+func (r *run) examineModel() (string, error) {
+	dims, err := r.check.model()
+	return fmt.Sprintf("model %q answers with %d dimensions", r.Model, dims), err
 }
 
 func (r *run) examineObjects() (string, error) {
@@ -59,28 +79,48 @@ func (r *run) examineVectors() (string, error) {
 }
 
 func (p *Pipeline) examine(ctx context.Context, upstream string, look func(*run) (string, error)) Finding {
-	r, err := newRun(ctx, p.config, p.chunker)
+	silent := &SilenceError{Waited: p.config.DoctorWait}
+	ctx, cancel := context.WithTimeoutCause(ctx, silent.Waited, silent)
+	defer cancel()
+	f := Finding{Upstream: upstream, Address: p.config.Places[upstream].Address}
+	detail, ended := p.look(ctx, upstream, look)
+	if ended != nil {
+		f.failed(ended)
+		return f
+	}
+	f.OK, f.Detail = true, detail
+	return f
+}
+
+// look returns what was found, or the end that a run would come to.
+func (p *Pipeline) look(
+	ctx context.Context, upstream string, look func(*run) (string, error),
+) (string, *StopError) {
+	config := p.config
+	config.Grace = time.Nanosecond // no answer is worth waiting for after the end
+	r, err := newRun(ctx, config, p.chunker)
 	if err != nil {
-		return finding(upstream, &StopError{Kind: StopConfiguration, Err: err})
+		return "", &StopError{Kind: StopConfiguration, Err: err}
 	}
 	defer r.close()
 	detail, err := look(r)
 	if err == nil {
-		return Finding{Upstream: upstream, OK: true, Detail: detail}
+		return detail, nil
 	}
-	ended := r.end.Reason()
-	if ended == nil {
-		ended = &StopError{Kind: StopFault, Upstream: upstream, Err: err}
+	if silent, ok := errors.AsType[*SilenceError](context.Cause(ctx)); ok {
+		return "", stop.Later(upstream, time.Time{}, silent)
 	}
-	return finding(upstream, ended)
+	if ended := r.end.Reason(); ended != nil {
+		return "", ended
+	}
+	return "", &StopError{Kind: StopFault, Upstream: upstream, Err: err}
 }
 
-func finding(upstream string, ended *StopError) Finding {
-	f := Finding{Upstream: upstream, Detail: ended.Err.Error(), Hint: hints[ended.Kind], Stop: ended}
+func (f *Finding) failed(ended *StopError) {
+	f.Detail, f.Hint, f.Stop = ended.Err.Error(), hints[ended.Kind], ended
 	if f.RetryAt = ended.Report(nil).RetryAt; f.RetryAt != nil {
 		f.Hint += " after " + f.RetryAt.Format(time.RFC3339)
 	}
-	return f
 }
 
 var hints = map[StopKind]string{

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/penstock-go/penstock/llm"
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 	"github.com/penstock-go/penstock/vectorstore"
 )
@@ -200,6 +202,39 @@ func TestDoctor(t *testing.T) {
 	p, err = pipeline.New(other)
 	require.NoError(t, err)
 	assert.ErrorContains(t, p.Doctor(t.Context())[1].Stop, "another")
+}
+
+// A server that accepts the connection and says nothing kept Doctor waiting for
+// as long as its client would wait, ten minutes for a chat model.
+func TestDoctorDoesNotWaitForASilentServer(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.config.DoctorWait = 50 * time.Millisecond
+	w.config.Places = map[string]stop.Place{"llm": {Address: "http://silent"}, "s3": {Address: "http://store"}}
+	w.config.Enrich = pipeline.Enrichment{Title: true, Client: w.client(llm.Config{}), Model: "chat"}
+	p, err := pipeline.New(w.config)
+	require.NoError(t, err)
+	w.model.Script(llmtest.All(llmtest.Hang()))
+	findings := p.Doctor(t.Context())
+	require.Len(t, findings, 4)
+	assert.True(t, findings[0].OK)
+	assert.Equal(t, "http://store", findings[0].Address)
+	for i, chat := range []bool{false, true} {
+		f := findings[2+i]
+		assert.Equal(t, chat, f.Chat)
+		assert.False(t, f.OK)
+		assert.Equal(t, "no answer within 50ms", f.Detail)
+		assert.Equal(t, "http://silent", f.Address)
+		require.ErrorAs(t, f.Stop, new(*pipeline.SilenceError))
+		assert.Equal(t, pipeline.StopDeferred, f.Stop.Kind)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.NotErrorAs(t, p.Doctor(ctx)[2].Stop, new(*pipeline.SilenceError), "the caller has left")
+	for f := range p.Findings(t.Context()) {
+		assert.Equal(t, "s3", f.Upstream)
+		break
+	}
 }
 
 // dies is a vector store that takes so many writes: from then on nothing is

@@ -119,8 +119,8 @@ func (p *Pipeline) checkRecord(ctx context.Context) (rows.Record, error) {
 	}
 	if record.Model != p.config.Model {
 		return record, &StopError{Kind: StopConfiguration, Upstream: service.VectorStore, Err: fmt.Errorf(
-			"collection %q holds vectors of model %q; a question embedded with %q would find nothing in it",
-			p.config.Collection, record.Model, p.config.Model)}
+			"collection %q holds vectors of model %q; a question embedded with %q would find nothing in it; %s",
+			p.config.Collection, record.Model, p.config.Model, wayOut)}
 	}
 	return record, nil
 }

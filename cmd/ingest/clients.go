@@ -175,6 +175,19 @@ func (a *app) openModel(config *pipeline.Config) error {
 	return nil
 }
 
+// sayRedirected tells people whose embeddings go to a server because of a
+// variable that they may have set for another program.
+func (a *app) sayRedirected() {
+	const variable = "OPENAI_BASE_URL"
+	for _, s := range a.settingsInForce() {
+		if s.Name == "llm-base-url" && s.Value != "" && s.Source == "environment, "+variable {
+			a.log.Warn(variable+" redirects the embeddings from the built-in model to a server; --llm-base-url= returns "+
+				"to the built-in model, and PENSTOCK_LLM_BASE_URL instead of this variable silences this line",
+				"address", publicAddress(a.settings.LLMBaseURL), "model", a.settings.EmbeddingModel)
+		}
+	}
+}
+
 // checkCACert checks the file of --ca-cert, which all clients read, so that the
 // error names the flag.
 func (a *app) checkCACert() error {

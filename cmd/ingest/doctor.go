@@ -1,21 +1,38 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/penstock-go/penstock/internal/netfs"
 	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
+	upstream "github.com/penstock-go/penstock/pipeline/service"
 )
 
-type doctorCmd struct{}
+type doctorCmd struct {
+	Wait time.Duration `default:"30s" env:"PENSTOCK_DOCTOR_WAIT" help:"How long to wait for the answers of each upstream, the chat model included (${default})."`
+}
 
-// Run examines the state folder and the three upstreams.
-func (doctorCmd) Run(ctx context.Context, a *app) error {
+// Help describes the verb.
+func (doctorCmd) Help() string {
+	return `Looks at the state folder, the object store, the vector store, the embedding model and, with --enrich, the chat ` +
+		`model. It writes nothing to them. For each problem it prints the address that it tried and the remedy; the exit ` +
+		`code is that of a run.
+
+` + exampleOf("ingest doctor", "ingest doctor --milvus milvus.internal:19530 --wait 5s")
+}
+
+// Run examines the state folder and the upstreams.
+func (c *doctorCmd) Run(ctx context.Context, a *app) error {
+	if c.Wait < shortestTimeout {
+		return usage(fmt.Errorf("--wait: %s is too short; the minimum is %s", c.Wait, shortestTimeout))
+	}
 	worst := exitOK
 	show := func(f pipeline.Finding, code int) {
 		if worst == exitOK || code != exitOK && severity(code) > severity(worst) {
@@ -23,20 +40,45 @@ func (doctorCmd) Run(ctx context.Context, a *app) error {
 		}
 		a.printFinding(f)
 	}
+	usable := a.examineState(ctx, c.Wait, show)
+	if usable {
+		if err := c.upstreams(ctx, a, show); err != nil {
+			return err
+		}
+	}
+	if worst == exitOK {
+		return nil
+	}
+	return &codedError{code: worst}
+}
+
+// examineState looks at the state, and reports whether the upstreams can be
+// looked at: the embedded ones need the folder.
+func (a *app) examineState(ctx context.Context, wait time.Duration, show func(pipeline.Finding, int)) bool {
 	if _, _, remote := a.settings.remoteState(); remote {
-		show(a.examineRemote(ctx))
-	}
-	if a.settings.needsFolder() {
-		folder := a.examineFolder()
-		code := exitOK
-		if !folder.OK {
-			code = exitFault
+		ctx, cancel := context.WithTimeoutCause(ctx, wait, &pipeline.SilenceError{Waited: wait})
+		defer cancel()
+		finding, code := a.examineRemote(ctx)
+		finding.Address = a.settings.stateAddress()
+		if silent, ok := errors.AsType[*pipeline.SilenceError](context.Cause(ctx)); ok && !finding.OK {
+			finding.Detail, code = silent.Error(), exitTemporary
 		}
-		show(folder, code)
-		if !folder.OK {
-			return &codedError{code: worst}
-		}
+		show(finding, code)
 	}
+	if !a.settings.needsFolder() {
+		return true
+	}
+	folder := a.examineFolder()
+	code := exitOK
+	if !folder.OK {
+		code = exitFault
+	}
+	show(folder, code)
+	return folder.OK || a.settings.S3Endpoint != "" && a.settings.Milvus != ""
+}
+
+func (c *doctorCmd) upstreams(ctx context.Context, a *app, show func(pipeline.Finding, int)) error {
+	a.sayRedirected()
 	config, err := a.upstreams(ctx)
 	if err != nil {
 		return err
@@ -44,21 +86,42 @@ func (doctorCmd) Run(ctx context.Context, a *app) error {
 	if err := a.enrichment(&config); err != nil {
 		return err
 	}
+	config.DoctorWait = c.Wait
 	p, err := pipeline.New(config)
 	if err != nil {
 		return configuration(err)
 	}
-	for _, finding := range p.Doctor(ctx) {
+	for finding := range p.Findings(ctx) {
 		code := exitOK
+		if finding.Upstream == upstream.Model {
+			finding.Address = a.settings.modelAddress(finding.Chat)
+		}
 		if finding.Stop != nil {
 			code = stopCode(finding.Stop)
+			finding.Hint = a.settings.remedy(finding)
 		}
 		show(finding, code)
 	}
-	if worst == exitOK {
-		return nil
+	return nil
+}
+
+// stateAddress is that of the object store of a state in a bucket.
+func (s *Settings) stateAddress() string {
+	if s.S3Endpoint == "" || s.S3Endpoint == awsItself {
+		return s.aws()
 	}
-	return &codedError{code: worst}
+	return publicAddress(s.S3Endpoint)
+}
+
+// modelAddress is that of one of the two models.
+func (s *Settings) modelAddress(chat bool) string {
+	if address := cmp.Or(s.ChatBaseURL, s.LLMBaseURL); chat {
+		return publicAddress(address)
+	}
+	if s.LLMBaseURL == "" {
+		return embedded
+	}
+	return publicAddress(s.LLMBaseURL)
 }
 
 // severity orders exit codes as a run does: 1, then 78, 77, 75.
@@ -106,12 +169,24 @@ func (a *app) printFinding(f pipeline.Finding) {
 		a.printJSON(f)
 		return
 	}
-	mark := a.ink.good("ok   ")
+	mark, address := a.ink.good("ok   "), ""
 	if !f.OK {
 		mark = a.ink.bad("FAIL ")
 	}
-	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, f.Upstream, plain.Line(f.Detail))
-	if f.Hint != "" {
-		fmt.Fprintf(a.stdout, "              %s\n", plain.Text(f.Hint))
+	if f.Address != "" && f.Address != embedded {
+		address = "tried " + f.Address
+		if f.OK {
+			address = "at " + f.Address
+		}
+	}
+	name := f.Upstream
+	if f.Chat {
+		name = "chat"
+	}
+	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, name, plain.Line(f.Detail))
+	for _, more := range []string{address, f.Hint} {
+		if more != "" {
+			fmt.Fprintf(a.stdout, "              %s\n", plain.Line(more))
+		}
 	}
 }

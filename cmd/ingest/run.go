@@ -132,6 +132,7 @@ func (c *IngestFlags) open(
 
 func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Config, error) {
 	var config pipeline.Config
+	a.sayRedirected()
 	j, err := a.journal(ctx, dry)
 	if err != nil {
 		return config, err

@@ -39,6 +39,8 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	}
 	if record.Model == staticmodel.Name {
 		config.Embeddings, config.Model, config.Dimensions = staticmodel.New(), record.Model, 0
+	} else {
+		a.sayRedirected()
 	}
 	p, err := pipeline.New(config)
 	if err != nil {

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+// silence accepts connections and never answers.
+func silence(t *testing.T) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var held []net.Conn
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				break
+			}
+			held = append(held, conn)
+		}
+		for _, conn := range held {
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { assert.NoError(t, listener.Close()); <-done })
+	return listener.Addr().String()
+}
+
+// A server that says nothing kept doctor for minutes, ten of them if it was the
+// chat model's. Each finding names the address that was tried, and the remedy.
+func TestDoctorNamesSilentAddressesAndRemedies(t *testing.T) {
+	s3, milvus, model, chat := silence(t), silence(t), silence(t), silence(t)
+	c := newCommand(t, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
+	args := []string{
+		"doctor", "--wait=200ms", "--s3-endpoint=http://" + s3, "--milvus=" + milvus,
+		"--llm-base-url=http://" + model + "/v1", "--enrich=title", "--enrich-model=m",
+		"--chat-base-url=http://" + chat + "/v1",
+	}
+	o := c.run(t, args...)
+	require.Equal(t, exitTemporary, o.code, o.stdout+o.stderr)
+	for name, want := range map[string][2]string{
+		"s3": {"http://" + s3, "--s3-endpoint"}, "milvus": {milvus, "--milvus"},
+		"llm": {"http://" + model + "/v1", "--llm-base-url"}, "chat": {"http://" + chat + "/v1", "--chat-base-url"},
+	} {
+		assert.Regexp(t, `(?m)^FAIL +`+name+` +no answer within 200ms\n +tried `+want[0]+
+			`\n +check that the server runs.* `+want[1]+` is right$`, o.stdout)
+	}
+
+	o = c.run(t, append(args, "--json")...)
+	require.Equal(t, exitTemporary, o.code)
+	addresses := map[string]bool{}
+	for line := range strings.Lines(o.stdout) {
+		var f pipeline.Finding
+		require.NoError(t, json.Unmarshal([]byte(line), &f))
+		addresses[f.Address] = true
+	}
+	for _, address := range []string{"http://" + s3, milvus, "http://" + model + "/v1", "http://" + chat + "/v1"} {
+		assert.True(t, addresses[address], address)
+	}
+	assert.Equal(t, exitUsage, c.run(t, "doctor", "--wait=0s").code)
+}
+
+func TestDoctorBoundsTheLookAtARemoteState(t *testing.T) {
+	s3 := silence(t)
+	c := newCommand(t, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
+	o := c.run(t, "doctor", "--wait=200ms", "--state=s3://bucket/state", "--s3-endpoint=http://"+s3)
+	require.Equal(t, exitTemporary, o.code, o.stdout+o.stderr)
+	assert.Regexp(t, `(?m)^FAIL +state +no answer within 200ms\n +tried http://`+s3+`$`, o.stdout)
+}
+
+func TestDoctorSaysWhatToChange(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	for status, remedy := range map[int]string{
+		http.StatusUnauthorized: "check --llm-api-key and the quota",
+		http.StatusNotFound:     "set --embedding-model to an embedding model of that server",
+	} {
+		model.Script(llmtest.All(inOwnWords(status)))
+		o := c.run(t, "doctor")
+		assert.Contains(t, o.stdout, "tried "+model.URL, status)
+		assert.Contains(t, o.stdout, remedy, status)
+	}
+	model.Script()
+	assert.Regexp(t, `(?m)^ok +llm .*\n +at `+model.URL, c.run(t, "doctor").stdout)
+
+	c.write(t, "docs/a.md", "A pump.")
+	require.Zero(t, c.ingest(t, "docs").code)
+	o := c.run(t, "doctor", "--embedding-model=other")
+	assert.Equal(t, exitConfiguration, o.code)
+	assert.Regexp(t, `FAIL +milvus .*"other".*\n.*--collection`, o.stdout)
+}
+
+// A variable that was set for another program sends every text to its server.
+func TestVariableThatRedirectsTheEmbeddingsIsSaid(t *testing.T) {
+	eight := &resized{Model: staticmodel.New()}
+	eight.dimensions.Store(8)
+	model := llmtest.NewServer(t, llmtest.Options{Embedder: eight})
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A pump.")
+	require.Zero(t, c.ingest(t, "docs").code)
+
+	c.env = []string{"OPENAI_BASE_URL=" + model.URL, "PENSTOCK_EMBEDDING_MODEL=other"}
+	const said = "OPENAI_BASE_URL redirects the embeddings"
+	c.write(t, "docs/b.md", "A valve.")
+	o := c.run(t, "docs")
+	require.Equal(t, exitConfiguration, o.code, o.stdout)
+	assert.Equal(t, 1, strings.Count(o.stderr, said), o.stderr)
+	assert.Contains(t, o.stderr, "address="+model.URL+" model=other")
+	assert.Contains(t, o.stdout, `holds vectors of model "penstock-static-256-v1" with 256 dimensions, `+
+		`this run makes those of "other" with 8; choose another collection for this model (--collection), or run with `+
+		`the model of the collection`)
+
+	for _, args := range [][]string{
+		{"docs", "--llm-base-url="}, {"search", "pump"}, {"status"}, {"docs", "--llm-base-url=", "--dry-run"},
+	} {
+		o := c.run(t, args...)
+		assert.Zero(t, o.code, "%v: %s", args, o.stdout+o.stderr)
+		assert.NotContains(t, o.stderr, said, "%v", args)
+	}
+	c.env = []string{"PENSTOCK_LLM_BASE_URL=" + model.URL, "OPENAI_BASE_URL=" + model.URL}
+	assert.NotContains(t, c.run(t, "docs").stderr, said, "it was asked for")
+}
