@@ -138,27 +138,6 @@ func TestOrderOfResultsIsStable(t *testing.T) {
 	assert.True(t, slices.IsSorted(documents("delete", "docs/")))
 }
 
-// The backlog is said after the counts and before the cause.
-func TestSummarySaysHowMuchWaits(t *testing.T) {
-	at := time.Date(2026, 11, 29, 23, 32, 6, 0, time.UTC)
-	for _, tt := range []struct {
-		waiting int
-		since   *time.Time
-		want    []string
-	}{
-		{0, nil, nil},
-		{1, nil, []string{"1 document waits for the next run"}},
-		{60, &at, []string{"60 documents wait for the next run; documents have been waiting since " + clock(at)}},
-	} {
-		var out strings.Builder
-		writeSummary(&out, "", false, pipeline.Summary{
-			Waiting: tt.waiting, WaitingSince: tt.since, Stopped: &pipeline.Stop{Kind: stop.Fault, Reason: "disk full"},
-		})
-		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-		assert.Equal(t, append(tt.want, "stopped (fault): disk full"), lines[1:])
-	}
-}
-
 func TestColorsOnRequest(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.pdf", "%PDF-1.7 and nothing else")

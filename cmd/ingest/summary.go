@@ -73,21 +73,6 @@ func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) 
 	}
 }
 
-// writeWaiting says how much is left to do, and since when.
-func writeWaiting(line func(format string, args ...any), s pipeline.Summary) {
-	if s.Waiting == 0 {
-		return
-	}
-	text := fmt.Sprintf("%d documents wait for the next run", s.Waiting)
-	if s.Waiting == 1 {
-		text = "1 document waits for the next run"
-	}
-	if s.WaitingSince != nil {
-		text += "; documents have been waiting since " + clock(*s.WaitingSince)
-	}
-	line("%s", text)
-}
-
 // stopLine says why a run ended early. The upstream's own words come last,
 // where they remain on the screen.
 func stopLine(stop *pipeline.Stop) string {
