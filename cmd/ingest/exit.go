@@ -41,7 +41,7 @@ var exitMeanings = []exitMeaning{
 		"journal or has taken it over. Nothing is lost or paid for twice.", "Yes, after retry_at in the summary."},
 	{"77", "Credentials or quota were refused.", "No, until that is fixed."},
 	{"78", "Bucket, model, collection or configuration do not match.", "No, until that is fixed."},
-	{"130, 143", "Interrupted by SIGINT or SIGTERM; the state is saved.", "Yes."},
+	{"129, 130, 143", "Interrupted by SIGHUP, SIGINT or SIGTERM; the state is saved.", "Yes."},
 	{"141", "The reader of the results closed its end, as in 'ingest status | head'; the state is saved.", "Yes."},
 }
 

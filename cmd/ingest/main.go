@@ -38,13 +38,17 @@ type signalError struct{ signal os.Signal }
 
 func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
 
-// signals cancels the context at the first SIGINT or SIGTERM, so that the run
-// can save its state, and ends the process at the second. A closed stdout
-// counts as a signal too, see checkedWriter.
+// signals cancels the context at the first SIGINT, SIGTERM or SIGHUP, so that
+// the run can save its state, and ends the process at the second. A process
+// that nohup has started ignores SIGHUP. A closed stdout counts as a signal too,
+// see checkedWriter.
 func signals(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	caught := make(chan os.Signal, 2)
 	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(caught, syscall.SIGHUP)
+	}
 	signal.Ignore(syscall.SIGPIPE) // a write fails instead, and the run can save its state
 	go func() {
 		first, ok := <-caught

@@ -129,7 +129,7 @@ func TestServeIngestsWhatComes(t *testing.T) {
 
 // A stream that is open and a pass that hangs do not hold it up.
 func TestServeStopsWithinSeconds(t *testing.T) {
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			c, model := withModel(t, llmtest.Options{})
