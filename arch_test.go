@@ -45,6 +45,7 @@ var arrows = []rule{
 
 	{"internal/cafile", nil, "one reading of the operator's certificate authorities"},
 	{"internal/inband", nil, "one reading of an error that says nothing"},
+	{"internal/frozen", nil, "one way to read a database that cannot be written"},
 	{"internal/shred", nil, "one way to leave nothing of deleted rows in a file"},
 	{"internal/plain", nil, "one way to make text safe to show and to store"},
 	{"internal/secret", nil, "one way to read keys and to keep them out of what is shown"},
@@ -94,7 +95,7 @@ var arrows = []rule{
 	{"objectstore/filestore", nil, "a backend knows the SDK's types and no breaker: guarding it is the door's work"},
 	{
 		"vectorstore/sqlitestore",
-		[]string{"vectorstore/internal", "internal/netfs", "internal/shred"},
+		[]string{"vectorstore/internal", "internal/frozen", "internal/netfs", "internal/shred"},
 		"a backend knows the SDK's types and no breaker: guarding it is the door's work",
 	},
 	{"vectorstore/internal", nil, "reads the SDK's options for the door and the backend alike"},
@@ -115,7 +116,7 @@ var arrows = []rule{
 	{"pipeline/chunk", []string{"pipeline/block"}, "chunks are cut from blocks alone, whatever made them"},
 	{
 		"pipeline/journal",
-		[]string{"internal/shred"},
+		[]string{"internal/frozen", "internal/shred"},
 		"the journal is a cache of what was done and does nothing itself",
 	},
 	{

@@ -40,6 +40,8 @@ type app struct {
 	opened  *journal.Journal // of the open pipeline
 	dry     bool             // the run is a dry one
 	audit   *auditLog        // nil without one
+
+	onlyLooks bool // the verb needs no journal that can be written
 }
 
 // shortestTimeout is the minimum of --timeout. Below it no call is answered in

@@ -40,8 +40,8 @@ func (e signalError) Error() string { return "interrupted by " + e.signal.String
 
 // signals cancels the context at the first SIGINT, SIGTERM or SIGHUP, so that
 // the run can save its state, and ends the process at the second. A process
-// that nohup has started ignores SIGHUP. A closed stdout counts as a signal too,
-// see checkedWriter.
+// that nohup has started ignores SIGHUP. A closed stdout counts as a signal
+// too, see checkedWriter.
 func signals(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	caught := make(chan os.Signal, 2)

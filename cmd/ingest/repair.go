@@ -107,6 +107,7 @@ type verifyCmd struct {
 
 // Run compares the journal with the vector store and the originals.
 func (c *verifyCmd) Run(ctx context.Context, a *app) error {
+	a.onlyLooks = !c.Repair
 	p, _, err := new(IngestFlags).open(ctx, a, false)
 	if err != nil {
 		return err

@@ -82,6 +82,9 @@ func (a *app) localJournal(ctx context.Context, look bool) (*journal.Journal, er
 		open = journal.OpenReadOnly
 	}
 	j, err := open(ctx, a.settings.State)
+	if _, unwritable := errors.AsType[*journal.ReadOnlyError](err); unwritable && a.onlyLooks {
+		j, err = journal.OpenReadOnly(ctx, a.settings.State)
+	}
 	if held, ok := errors.AsType[*journal.HeldError](err); ok {
 		return nil, stop.Later("", time.Time{}, held)
 	}

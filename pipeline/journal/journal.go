@@ -38,6 +38,8 @@ import (
 
 	"github.com/gofrs/flock"
 	_ "modernc.org/sqlite" // the driver
+
+	"github.com/penstock-go/penstock/internal/frozen"
 )
 
 const (
@@ -171,6 +173,8 @@ type Journal struct {
 	db   *sql.DB
 	path string
 	lock *flock.Flock // nil when opened for reading
+	// still is how a journal that cannot be written is opened; nil for others
+	still *frozen.Database
 
 	tracked bool // changes are noted
 	hold    hold
@@ -178,10 +182,33 @@ type Journal struct {
 	document, problem, answer *sql.Stmt // parsing one takes longer than running it
 }
 
+// ReadOnlyError says that the folder of a journal cannot be written.
+type ReadOnlyError struct {
+	Folder string
+	Err    error
+}
+
+func (e *ReadOnlyError) Error() string {
+	return fmt.Sprintf("state folder %s cannot be written: %v; it must be a writable local folder, except to look "+
+		"('ingest status', 'search', 'verify')", e.Folder, e.Err)
+}
+
+// Unwrap returns the cause, of the file system or of SQLite.
+func (e *ReadOnlyError) Unwrap() error { return e.Err }
+
 // Open opens the journal in folder, which it makes when it is missing, and
 // takes its lock; Close gives it back, and so does the end of the process. The
-// error is a [*HeldError], a [*CorruptError], or the file system's own.
+// error is a [*HeldError], a [*CorruptError], a [*ReadOnlyError], or the file
+// system's own.
 func Open(ctx context.Context, folder string) (*Journal, error) {
+	j, err := openLocked(ctx, folder)
+	if frozen.Unwritable(err) {
+		return nil, &ReadOnlyError{Folder: folder, Err: err}
+	}
+	return j, err
+}
+
+func openLocked(ctx context.Context, folder string) (*Journal, error) {
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
@@ -189,7 +216,7 @@ func Open(ctx context.Context, folder string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := open(ctx, filepath.Join(folder, fileName), "rwc")
+	j, err := open(ctx, filepath.Join(folder, fileName), "mode=rwc")
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
@@ -198,13 +225,26 @@ func Open(ctx context.Context, folder string) (*Journal, error) {
 }
 
 // OpenReadOnly opens the journal in folder for looking only, without its lock.
-// The error satisfies errors.Is(err, fs.ErrNotExist) without one.
+// The folder need not be writable. The error satisfies errors.Is(err,
+// fs.ErrNotExist) without a journal.
 func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
 	file := filepath.Join(folder, fileName)
 	if _, err := os.Stat(file); err != nil {
 		return nil, err
 	}
-	return open(ctx, file, "ro")
+	j, err := open(ctx, file, looks)
+	if !frozen.Unwritable(err) {
+		return j, err
+	}
+	still, err := frozen.Find(file)
+	if err != nil {
+		return nil, err
+	}
+	if j, err = open(ctx, still.Path, still.Query); err != nil {
+		return nil, errors.Join(err, still.Close())
+	}
+	j.still = still
+	return j, nil
 }
 
 // Held reports whether a process holds the journal in folder.
@@ -221,7 +261,7 @@ func acquire(file string) (*flock.Flock, error) {
 	lock := flock.New(file)
 	held, err := lock.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("state folder: cannot lock %s: %w; it must be a writable local folder", file, err)
+		return nil, fmt.Errorf("cannot lock %s: %w", file, err)
 	}
 	if !held {
 		return nil, &HeldError{Path: file, Holder: holder(file)}
@@ -232,7 +272,7 @@ func acquire(file string) (*flock.Flock, error) {
 	}
 	note := fmt.Sprintf("process %d on %s since %s", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
 	if err := os.WriteFile(file, []byte(note), 0o640); err != nil {
-		return nil, errors.Join(fmt.Errorf("state folder: %w", err), lock.Unlock())
+		return nil, errors.Join(err, lock.Unlock())
 	}
 	return lock, nil
 }
@@ -245,22 +285,26 @@ func holder(file string) string {
 	return string(note)
 }
 
+// looks is what the parameters of a journal that is opened for reading begin
+// with.
+const looks = "mode=ro"
+
 func open(ctx context.Context, file, mode string) (*Journal, error) {
 	query := url.Values{
-		"mode":    {mode},
 		"_txlock": {"immediate"},
 		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
 	}
-	if mode == "ro" {
+	reads := strings.HasPrefix(mode, looks)
+	if reads {
 		query["_pragma"] = query["_pragma"][:1]
 	}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+query.Encode())
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+mode+"&"+query.Encode())
 	if err != nil {
 		return nil, err
 	}
 	db.SetMaxOpenConns(4)
 	j := &Journal{db: db, path: file}
-	err = j.prepare(ctx, mode)
+	err = j.prepare(ctx, reads)
 	if err == nil {
 		err = j.statements(ctx)
 	}
@@ -270,7 +314,7 @@ func open(ctx context.Context, file, mode string) (*Journal, error) {
 	return j, nil
 }
 
-func (j *Journal) prepare(ctx context.Context, mode string) error {
+func (j *Journal) prepare(ctx context.Context, reads bool) error {
 	var found int
 	if err := j.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found); err != nil {
 		return j.wrap(err)
@@ -281,7 +325,7 @@ func (j *Journal) prepare(ctx context.Context, mode string) error {
 			Err:  fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version),
 		}
 	}
-	if mode == "ro" {
+	if reads {
 		if found < version {
 			return fmt.Errorf(
 				"journal %s was written by an older version; 'ingest retry' or any run brings it up to date",
@@ -314,7 +358,7 @@ func (j *Journal) statements(ctx context.Context) (err error) {
 
 // Close writes what is pending and gives the lock back.
 func (j *Journal) Close() error {
-	err := j.db.Close()
+	err := errors.Join(j.db.Close(), j.still.Close())
 	if j.lock != nil {
 		err = errors.Join(err, j.lock.Unlock())
 	}

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	_ "modernc.org/sqlite/vec" // the vec0 table; brings the driver with it
 
+	"github.com/penstock-go/penstock/internal/frozen"
 	"github.com/penstock-go/penstock/internal/netfs"
 )
 
@@ -24,12 +26,14 @@ const (
 // Store is a vector store in one file. Create one with [Open], and close it.
 type Store struct {
 	path  string
-	write *sql.DB // one connection
+	write *sql.DB // one connection; that of read where the file cannot be written
 	read  *sql.DB
+	still *frozen.Database // how such a file is opened; nil for others
 }
 
 // Open opens the store in the file at path, and creates the file if it is
-// missing; its folder must exist. Its error is an [*Error]: FailedPrecondition
+// missing; its folder must exist. A file that cannot be written can be read:
+// writing it then is PermissionDenied. Its error is an [*Error]: FailedPrecondition
 // for a network volume or a file of another application or a newer version, and
 // DataLoss for a file that is damaged or not a database.
 func Open(path string) (*Store, error) {
@@ -50,13 +54,11 @@ func (s *Store) open(ctx context.Context) error {
 	if err := checkPlace(abs); err != nil {
 		return err
 	}
-	if s.write, err = connect(abs, 1, "&_txlock=immediate"); err != nil {
-		return err
+	err = s.openToWrite(ctx, abs)
+	if file, statErr := os.Stat(abs); frozen.Unwritable(err) && statErr == nil && file.Mode().IsRegular() {
+		return s.openToRead(ctx, abs)
 	}
-	if s.read, err = connect(abs, readers, "&_pragma=query_only(true)"); err != nil {
-		return err
-	}
-	return s.prepareFile(ctx)
+	return err
 }
 
 func checkPlace(abs string) error {
@@ -71,11 +73,53 @@ func checkPlace(abs string) error {
 	return nil
 }
 
+func (s *Store) openToWrite(ctx context.Context, abs string) (err error) {
+	if s.write, err = connect(abs, 1, writing+"&_txlock=immediate"); err != nil {
+		return err
+	}
+	if s.read, err = connect(abs, readers, writing+"&_pragma=query_only(true)"); err != nil {
+		return err
+	}
+	return s.prepareFile(ctx)
+}
+
+// openToRead opens a file that cannot be written: as others may write it
+// elsewhere, or else as nobody does.
+func (s *Store) openToRead(ctx context.Context, abs string) error {
+	err := s.openStill(ctx, &frozen.Database{Path: abs, Query: "mode=ro"})
+	if !frozen.Unwritable(err) {
+		return err
+	}
+	still, err := frozen.Find(abs)
+	if err != nil {
+		return err
+	}
+	return s.openStill(ctx, still)
+}
+
+func (s *Store) openStill(ctx context.Context, still *frozen.Database) error {
+	_ = s.Close() // what could not be opened otherwise
+	s.still = still
+	db, err := connect(still.Path, readers, still.Query)
+	s.read, s.write = db, db
+	if err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return checkOwner(ctx, tx)
+}
+
+// writing are the parameters of a file that is written.
+const writing = "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
+
 func connect(abs string, conns int, more string) (*sql.DB, error) {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
 	db, err := sql.Open("sqlite", file.String()+
-		"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"+
-		"&_pragma=cache_size(-16000)&_pragma=temp_store(MEMORY)"+more)
+		"?_pragma=busy_timeout(5000)&"+more+"&_pragma=cache_size(-16000)&_pragma=temp_store(MEMORY)")
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +183,7 @@ func (s *Store) Close() error {
 			first = err
 		}
 	}
-	return first
+	return cmp.Or(first, s.still.Close())
 }
 
 // update runs fn on the named collection in one write transaction.
