@@ -33,9 +33,9 @@ type Store struct {
 
 // Open opens the store in the file at path, and creates the file if it is
 // missing; its folder must exist. A file that cannot be written can be read:
-// writing it then is PermissionDenied. Its error is an [*Error]: FailedPrecondition
-// for a network volume or a file of another application or a newer version, and
-// DataLoss for a file that is damaged or not a database.
+// writes are then PermissionDenied. Its error is an [*Error]:
+// FailedPrecondition for a network volume or a file of another application or a
+// newer version, and DataLoss for a file that is damaged or not a database.
 func Open(path string) (*Store, error) {
 	s := &Store{path: path}
 	ctx := context.Background()
