@@ -20,6 +20,7 @@ import (
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // browser is a tab of a headless Chromium, driven over its debugging protocol.
@@ -206,6 +207,10 @@ func browseStates(t *testing.T, b *browser) {
 		b.until(fmt.Sprintf(stateOf, "s3", step.state))
 		assert.Equal(t, step.news, b.eval(`document.getElementById('news').textContent`), "a screen reader hears it")
 	}
+	early := &stop.Error{Kind: stop.Denied, Upstream: "llm", Err: errKey}
+	f.PassBegins(time.Now())
+	f.PassEnds(pipeline.Summary{Stopped: early.Report(nil)}, early, time.Now(), time.Now())
+	b.until(`document.getElementById('news').textContent === 'The model server has refused the credentials or the quota'`)
 	f.llm.Trip("drill")
 	left := `Number(/^in (\d+) s$/.exec(document.querySelector('[data-upstream=llm] [data-until]')?.textContent)?.[1])`
 	b.until(left + ` > 0`)

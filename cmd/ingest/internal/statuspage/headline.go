@@ -223,6 +223,9 @@ func passTrouble(v view) (h headlineView, ok bool) {
 	}
 	u := upstreamOf(v, e.upstream)
 	h = headlineView{Tone: bad, Since: e.Since, Cause: e.Text, At: u.place(), about: e.upstream, Doctor: true}
+	if v.Progress.Running {
+		h.Facts = "A pass is trying again."
+	}
 	switch {
 	case e.kind == "":
 		h.What, h.Do, h.Doctor = "The inputs have not been readable", fixInputs, false
@@ -276,7 +279,9 @@ func goodNews(v view) headlineView {
 	switch {
 	case !p.Ended && !p.Running:
 		return headlineView{Tone: work, What: "The service has started; the first pass begins"}
-	case p.Running && (!p.Ended || p.Current.eventful()):
+	case p.Running && !p.Ended:
+		return headlineView{Tone: work, What: "The first pass has been running", Since: p.Current.Began}
+	case p.Running && p.Current.eventful():
 		return headlineView{
 			Tone: work, What: "Everything works, and a pass has been running", Since: p.Current.Began, Facts: complete,
 		}

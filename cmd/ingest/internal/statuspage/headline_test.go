@@ -93,6 +93,7 @@ func TestHeadlineOfAPassThatEndedEarly(t *testing.T) {
 			assert.Contains(t, got, "The next pass is due")
 
 			n.PassBegins(n.clock.Now())
+			assert.Contains(t, n.sentence(), "A pass is trying again.")
 			n.Document(pipeline.Document{Result: pipeline.Ingested})
 			assert.Regexp(t, "^Everything works, and a pass has been running since 03:00 UTC.", n.sentence(),
 				"a document came through")
@@ -178,6 +179,13 @@ func TestHeadlineOfWhatIsNotATrouble(t *testing.T) {
 	require.NoError(t, ramp.Do(t.Context(), func(context.Context) error { return nil }))
 	n.clock.Advance(30 * time.Second)
 	assert.Contains(t, n.sentence(), "own has recovered: 50 % of calls are admitted, a growing share.")
+}
+
+// Nothing is known before the first document.
+func TestHeadlineOfTheFirstPass(t *testing.T) {
+	n := newNight(t, nil)
+	n.PassBegins(n.clock.Now())
+	assert.Contains(t, n.sentence(), "The first pass has been running since 22:00 UTC.")
 }
 
 // An empty folder is not the same as a job done.

@@ -336,6 +336,7 @@ func TestProblems(t *testing.T) {
 	first := f.get("/problems?status=dead_letter").Body.String()
 	assert.Equal(t, pageLength, strings.Count(first, "<bdi>b/"))
 	assert.Contains(t, first, "150 in total")
+	assert.Equal(t, 1, strings.Count(first, "it is broken"), "the same reason is said once")
 	second := f.get("/problems?" + url.Values{"status": {"dead_letter"}, "after": {"b/00099"}}.Encode()).Body.String()
 	assert.Contains(t, first, `href="/problems?after=b%2F00099&amp;status=dead_letter"`)
 	assert.Equal(t, 50, strings.Count(second, "<bdi>b/"))

@@ -22,6 +22,7 @@ const (
 type problemView struct {
 	ID, Stage, Kind, Reason string
 	At                      time.Time
+	Again                   bool // the reason is that of the document before it
 }
 
 func newProblemView(p journal.Problem) problemView {
@@ -134,7 +135,9 @@ func (p *Page) problems(ctx context.Context, w wanted) (found []problemView, nex
 			return nil, "", err
 		}
 		if w.has(one) {
-			found = append(found, newProblemView(one))
+			v := newProblemView(one)
+			v.Again = len(found) > 0 && found[len(found)-1].Reason == v.Reason
+			found = append(found, v)
 		}
 		if read++; len(found) == pageLength || read == scanned {
 			return found, one.ID, nil

@@ -29,11 +29,12 @@
   };
 
   const inWords = ({ state, held }) => state.replace("_", "-") + (held ? ", " + held.replace("_", " ") : "");
+  const title = () => document.querySelector(".headline").dataset.title;
   const states = () => new Map(Array.from(document.querySelectorAll("[data-upstream]"), (e) => [e.dataset.title, inWords(e.dataset)]));
 
   // Tell a screen reader what changed, not the whole page.
-  const announce = (before, after) => {
-    const changes = [];
+  const announce = (before, after, wasTitled) => {
+    const changes = title() === wasTitled ? [] : [title()];
     for (const [upstream, state] of after) {
       if (before.has(upstream) && before.get(upstream) !== state) changes.push(upstream + " is " + state);
     }
@@ -44,11 +45,11 @@
   const put = (id, html) => {
     const place = document.getElementById(id);
     const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
-    const before = states();
+    const [before, wasTitled] = [states(), title()];
     place.innerHTML = html;
     if (focused) document.getElementById(focused)?.focus();
-    announce(before, states());
-    document.title = document.querySelector(".headline").dataset.title + " · penstock";
+    announce(before, states(), wasTitled);
+    document.title = title() + " · penstock";
     count();
   };
 
