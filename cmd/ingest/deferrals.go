@@ -81,7 +81,7 @@ func (d *deferrals) lines() []string {
 		lines = append(lines, g.line())
 	}
 	if d.others > 0 {
-		lines = append(lines, fmt.Sprintf("%d documents for other reasons; 'ingest status' lists them", d.others))
+		lines = append(lines, fmt.Sprintf("%d documents for other reasons; 'ingest status --json' lists them", d.others))
 	}
 	if d.notBegun > 0 {
 		lines = append(lines, countOf(d.notBegun, "document")+" not begun")

@@ -60,7 +60,7 @@ func TestDeferralsForManyReasonsAreBounded(t *testing.T) {
 	d.add(deferredFor("e.md", "embed", "stopped", stop.ErrEnded.Error()))
 	lines := d.lines()
 	require.Len(t, lines, deferralGroups+2)
-	assert.Equal(t, "10 documents for other reasons; 'ingest status' lists them", lines[deferralGroups])
+	assert.Equal(t, "10 documents for other reasons; 'ingest status --json' lists them", lines[deferralGroups])
 	assert.Equal(t, "1 document was not begun", lines[deferralGroups+1])
 }
 

@@ -1,14 +1,21 @@
 package main
 
 import (
+	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline"
@@ -131,4 +138,34 @@ func TestVariableThatRedirectsTheEmbeddingsIsSaid(t *testing.T) {
 	}
 	c.env = []string{"PENSTOCK_LLM_BASE_URL=" + model.URL, "OPENAI_BASE_URL=" + model.URL}
 	assert.NotContains(t, c.run(t, "docs").stderr, said, "it was asked for")
+}
+
+// The API key is sent as Milvus wants it, cut of the newline of a mounted file,
+// and is in no output.
+func TestMilvusAPIKeyIsSent(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	sent := make(chan []string, 100)
+	server := grpc.NewServer(grpc.UnaryInterceptor(
+		func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+			got, _ := metadata.FromIncomingContext(ctx)
+			sent <- got.Get("authorization")
+			return nil, status.Error(codes.Unauthenticated, "the key "+ownSecret+" is not known")
+		}))
+	milvuspb.RegisterMilvusServiceServer(server, &failingMilvus{})
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); assert.NoError(t, <-done) })
+
+	c := newCommand(t, "PENSTOCK_MILVUS="+listener.Addr().String(), "PENSTOCK_MILVUS_API_KEY="+ownSecret+"\n")
+	o := c.run(t, "doctor")
+	assert.Equal(t, exitDenied, o.code, o.stdout)
+	assert.Equal(t, []string{base64.StdEncoding.EncodeToString([]byte(ownSecret))}, <-sent)
+	assert.Contains(t, o.stdout, "check --milvus-user and --milvus-password, or --milvus-api-key")
+	for _, args := range [][]string{{"doctor"}, {"config"}, {"config", "--json"}, {"verify"}} {
+		o := c.run(t, args...)
+		assert.NotContains(t, o.stdout+o.stderr, ownSecret, "%v", args)
+	}
+	c.env = append(c.env, "PENSTOCK_MILVUS_USER=root")
+	assert.Equal(t, exitUsage, c.run(t, "doctor").code)
 }

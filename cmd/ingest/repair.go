@@ -22,6 +22,9 @@ func (c *retryCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	if totals, err := a.opened.Totals(ctx, a.destination()); err == nil {
+		show.total(totals.DeadLetters + totals.Deferred)
+	}
 	places := problemPlaces(ctx, a.opened, a.destination())
 	summary, err := p.Run(ctx, source.Again(places, c.sources(a)))
 	show.summary(summary)

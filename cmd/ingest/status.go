@@ -123,8 +123,22 @@ func (a *app) printStatus(s destinationStatus) {
 	if s.LastSuccess != nil {
 		fmt.Fprintf(a.stdout, "  last run with nothing left to do: %s\n", clock(*s.LastSuccess))
 	}
-	for _, p := range s.Problems {
-		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", p.Status, plain.Name(p.ID), plain.Line(p.Reason),
-			p.Stage, p.Kind)
+	a.printProblems(s.Problems)
+}
+
+// printProblems prints a line for each dead letter, and one for each group of
+// deferred documents.
+func (a *app) printProblems(problems []journal.Problem) {
+	var deferred deferrals
+	for _, p := range problems {
+		if p.Status == journal.Deferred {
+			deferred.add(pipeline.Document{ID: p.ID, Stage: p.Stage, Kind: p.Kind, Reason: p.Reason})
+			continue
+		}
+		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", a.ink.bad(string(p.Status)), plain.Name(p.ID),
+			plain.Line(p.Reason), p.Stage, p.Kind)
+	}
+	for _, line := range deferred.lines() {
+		fmt.Fprintf(a.stdout, "  %s  %s\n", a.ink.warn("deferred"), line)
 	}
 }
