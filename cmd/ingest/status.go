@@ -112,11 +112,7 @@ func (a *app) printStatus(s destinationStatus) {
 	if s.LastRun != nil {
 		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", clock(*s.EndedAt))
 		for _, upstream := range slices.Sorted(maps.Keys(s.LastRun.Breakers)) {
-			state := s.LastRun.Breakers[upstream]
-			if hold := s.LastRun.Holds[upstream]; hold != "" {
-				state += ", " + plain.Line(hold)
-			}
-			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, state)
+			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, standing(*s.LastRun, upstream))
 		}
 		writeSummary(a.stdout, "    ", a.ink, *s.LastRun)
 	}
@@ -124,6 +120,22 @@ func (a *app) printStatus(s destinationStatus) {
 		fmt.Fprintf(a.stdout, "  last run with nothing left to do: %s\n", clock(*s.LastSuccess))
 	}
 	a.printProblems(s.Problems)
+}
+
+// standing is the state of a breaker after a run, and what the run found of its
+// upstream: a breaker is closed until several calls have failed.
+func standing(s pipeline.Summary, upstream string) string {
+	state := s.Breakers[upstream]
+	if hold := s.Holds[upstream]; hold != "" {
+		state += ", " + plain.Line(hold)
+	}
+	switch s.Upstreams[upstream] {
+	case "down":
+		state += "; the upstream is down"
+	case "refused":
+		state += "; the upstream refuses the credentials or the quota"
+	}
+	return state
 }
 
 // printProblems prints a line for each dead letter, and one for each group of

@@ -54,6 +54,8 @@ func TestWaitingDocumentsAreShown(t *testing.T) {
 	status := c.run(t, "status").stdout
 	assert.Contains(t, status, "60 documents wait to be ingested, some since ")
 	assert.Contains(t, status, "last run with nothing left to do: ")
+	assert.Contains(t, status, "breaker llm: closed; the upstream is down\n")
+	assert.Regexp(t, `deferred  \d+ documents were not begun`, status)
 
 	model.Script()
 	require.Zero(t, c.run(t, "retry").code)
