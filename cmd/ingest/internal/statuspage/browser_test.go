@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -169,6 +170,8 @@ func inBrowser(t *testing.T) (*fixture, string) {
 	f.Document(pipeline.Document{Result: pipeline.DeadLetter})
 	f.PassEnds(pipeline.Summary{}, nil, time.Now(), time.Now().Add(time.Minute))
 	fail(f.milvus, attack)
+	f.s3.ForceOpen(attack)
+	f.s3.Reset()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { f.Run(ctx); close(ended) }()
@@ -244,6 +247,9 @@ func browseLayout(t *testing.T, b *browser) {
 	b.open(address + "/")
 	b.until(`document.getElementById('link').textContent === 'live'`)
 	assert.Contains(t, b.eval(`document.getElementById('problems').innerText`), "docs/"+attack, "a name stays text")
+	assert.Contains(t, b.eval(`document.getElementById('timeline').textContent`), "forced open", "a title too")
+	assert.Equal(t, true, b.eval(`Array.from(document.querySelectorAll("rect title"), (e) => e.textContent)
+		.some((text) => text.endsWith(`+strconv.Quote(attack)+`))`))
 	assert.InDelta(t, 1, b.eval(`document.scripts.length`), 0)
 	assert.Empty(t, b.eval(`violations.join("; ")`))
 }

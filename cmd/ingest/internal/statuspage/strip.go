@@ -128,7 +128,7 @@ func (w window) block(s span) (b blockView, ok bool) {
 		return b, false
 	}
 	b = blockView{X: w.clip(s.From), Class: s.class(), Title: s.describe(), Height: heights[s.State]}
-	b.Width, b.Y = w.clip(to)-b.X, (stripHeight-b.Height)/2
+	b.Width, b.Y = max(0, w.clip(to)-b.X), (stripHeight-b.Height)/2
 	if least := narrowest * w.Wide(); s.State != resilience.Closed && b.Width < least {
 		b.Width, b.X = least, min(b.X, w.Wide()-least)
 	}
@@ -207,8 +207,8 @@ func (s span) describe() string {
 	if s.Probes > 0 {
 		text += ", " + plural(s.Probes, "probe", "probes") + " failed"
 	}
-	if s.Because != "" {
-		text += ": " + s.Because
+	if why := cmp.Or(s.Because, s.Why); why != "" {
+		text += ": " + why
 	}
 	return text
 }

@@ -96,6 +96,7 @@ func TestBlocks(t *testing.T) {
 		"reaches into it":  {span{From: at(8 * time.Hour), To: at(5 * time.Hour)}, 0, 60, true},
 		"inside":           {span{From: at(2 * time.Hour), To: at(time.Hour)}, 240, 60, true},
 		"lasts":            {span{From: at(time.Hour)}, 300, 60, true},
+		"clock set back":   {span{From: at(time.Hour), To: at(2 * time.Hour)}, 300, 0, true},
 		"short and open":   {span{State: resilience.Open, From: at(time.Hour), To: at(time.Hour - 1)}, 300, 2, true},
 		"short at the end": {span{State: resilience.Open, From: at(time.Second)}, 358, 2, true},
 	} {
