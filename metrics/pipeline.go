@@ -12,7 +12,7 @@ import (
 var (
 	results = []string{
 		"ingested", "unchanged", "dead_letter", "known_dead_letter", "deferred",
-		"would_ingest", "deleted", "other",
+		"skipped", "gone", "would_ingest", "deleted", "other",
 	}
 	stages = []string{
 		"discover", "read", "original", "parse", "chunk", "enrich", "embed", "upsert", "verify",
@@ -115,7 +115,7 @@ func (p *Pipeline) Collect(ch chan<- prometheus.Metric) {
 }
 
 // Document counts a document: ingested, unchanged, dead_letter,
-// known_dead_letter, deferred, would_ingest or deleted.
+// known_dead_letter, deferred, skipped, gone, would_ingest or deleted.
 func (p *Pipeline) Document(result string) {
 	if p == nil {
 		return

@@ -87,6 +87,9 @@ func (b *backlog) counts() bool {
 }
 
 func (b *backlog) noteLocked(item source.Item) error {
+	if item.Input != "" && !b.Parsers.LikelyText(item.ID, item.Size) {
+		return nil // it will be skipped
+	}
 	done, known, err := b.Journal.Document(b.lasting(), b.Destination, item.ID)
 	if err != nil {
 		return err

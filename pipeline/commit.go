@@ -221,6 +221,10 @@ func (c *committer) record(documents []*document) {
 		failAll(documents, stop.Defer("journal", "fault", err))
 	}
 	for _, d := range documents {
+		if d.gone && d.discarded {
+			c.settler.pass(d, removed())
+			continue
+		}
 		c.settler.settle(d, d.failure())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline/parse"
@@ -27,17 +28,25 @@ type reader struct {
 // open reads a document and gives the hash of its content.
 func (r *reader) open(item source.Item) (content source.Content, in parse.Input, sha string, err error) {
 	defer r.timed("read")()
-	if content, err = r.fetch(item); err != nil {
+	if content, in, err = r.begin(item); err != nil {
 		return nil, in, "", err
 	}
-	in, err = hold(parse.Input{Name: item.ID, Content: whole{content, content.Size()}, Size: content.Size()})
-	if err == nil {
-		sha, err = r.hashOf(in)
-	}
-	if err != nil {
+	if sha, err = r.hashOf(in); err != nil {
 		return nil, in, "", errors.Join(err, content.Close())
 	}
 	return content, in, sha, nil
+}
+
+// begin opens a document for reading.
+func (r *reader) begin(item source.Item) (content source.Content, in parse.Input, err error) {
+	if content, err = r.fetch(item); err != nil {
+		return nil, in, err
+	}
+	in, err = hold(parse.Input{Name: item.ID, Content: whole{content, content.Size()}, Size: content.Size()})
+	if err != nil {
+		return nil, in, errors.Join(err, content.Close())
+	}
+	return content, in, nil
 }
 
 // fetch opens a document; one in an object store counts as a call to that.
@@ -170,12 +179,17 @@ func (r *reader) unread(err error, known func(cause error) error) error {
 		}
 		err = f.Err
 	}
+	if passed, ok := errors.AsType[*outcome](err); ok {
+		return passed
+	}
 	_, ofStore := errors.AsType[*stop.CallError](err)
 	away, ok := errors.AsType[*source.AwayError](err)
 	_, large := errors.AsType[*source.TooLargeError](err)
 	switch {
 	case r.end.Stopped(err):
 		return stop.ErrEnded
+	case errors.Is(err, fs.ErrNotExist):
+		return gone()
 	case ofStore:
 		return r.end.Blame("read", err)
 	case ok:

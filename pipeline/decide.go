@@ -113,6 +113,13 @@ func (c *decider) unreadableBefore(d *document, cause error) error {
 	})
 }
 
+// collidedBefore decides about a file whose ID another has.
+func (c *decider) collidedBefore(d *document, cause error) error {
+	return c.unlessKnown(d, func(p journal.Problem) bool {
+		return p.Kind == NameCollision && p.Reason == reasonOf(d, cause)
+	})
+}
+
 // unlessKnown is errKnown for a document whose problem in the journal is the
 // same, unless dead letters are tried again.
 func (c *decider) unlessKnown(d *document, same func(journal.Problem) bool) error {
@@ -127,4 +134,24 @@ func (c *decider) unlessKnown(d *document, same func(journal.Problem) bool) erro
 		return errKnown
 	}
 	return nil
+}
+
+// skip passes over a document: what kept it from being ingested before does so
+// no longer, and what an earlier run made of it stays.
+func (c *decider) skip(d *document, o *outcome) error {
+	if c.Journal == nil {
+		return o
+	}
+	if err := c.dismiss(d.id); err != nil {
+		return err
+	}
+	_, ingested, err := c.Journal.Document(c.ctx, c.Destination, d.id)
+	if err != nil {
+		return c.end.Fault(err)
+	}
+	if ingested {
+		o.reason += "; what was ingested of it before stays until a run with --prune"
+		c.Logger.Warn("a document that was ingested has no text any more", "document", d.id, "kind", o.kind)
+	}
+	return o
 }

@@ -192,7 +192,7 @@ func TestVerifyBringsALostJournalBack(t *testing.T) {
 
 func TestRetryDeadLetters(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
-	w.write("empty.txt", "")
+	w.write("empty.html", "<title>Nothing</title>")
 	first, err := w.run()
 	require.NoError(t, err)
 	assert.Equal(t, 1, first.DeadLetters)

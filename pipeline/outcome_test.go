@@ -111,7 +111,7 @@ func TestGaugesSurviveTheProcess(t *testing.T) {
 		"an upstream that asks for patience is not down, and says nothing about the key")
 
 	w.model.Script()
-	w.write("empty.txt", "")
+	w.write("empty.html", "<title>Nothing</title>")
 	again, got := w.process()
 	assert.NotEqual(t, done.LastSuccess, again.LastSuccess)
 	assert.Equal(t, up("llm", "milvus", "s3").with("last_run_result dead_letters", 1), got.requireDates(t, again))

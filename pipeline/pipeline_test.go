@@ -60,7 +60,7 @@ func TestIngestAndAgain(t *testing.T) {
 func TestMetricsTellOfARun(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(30)
-	w.write("empty.txt", "")
+	w.write("empty.html", "<title>Nothing</title>")
 	registry := prometheus.NewRegistry()
 	counted, err := metrics.NewPipeline(registry)
 	require.NoError(t, err)
@@ -86,8 +86,8 @@ func TestMetricsTellOfARun(t *testing.T) {
 		"ingest_documents_total dead_letter":       1,
 		"ingest_documents_total known_dead_letter": 1, "ingest_chunks_total": 30,
 		"ingest_embedding_cache_lookups_total miss": 30, "ingest_queue_depth read": 0, "ingest_queue_depth upsert": 0,
-		"ingest_stage_duration_seconds read": 62, "ingest_stage_duration_seconds original": 30,
-		"ingest_stage_duration_seconds parse": 30,
+		"ingest_stage_duration_seconds read": 62, "ingest_stage_duration_seconds original": 31,
+		"ingest_stage_duration_seconds parse": 31,
 	} {
 		assert.InDelta(t, want, values[name], 0, name)
 	}
@@ -161,7 +161,7 @@ func TestLargeDocument(t *testing.T) {
 func TestDryRun(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
 	w.corpus(5)
-	w.write("empty.txt", "")
+	w.write("empty.html", "<title>Nothing</title>")
 	plan, err := w.run(func(c *pipeline.Config) { c.DryRun = true })
 	require.NoError(t, err)
 	assert.Equal(t, 5, plan.WouldIngest)

@@ -24,7 +24,11 @@ type preparer struct {
 func (p *preparer) prepare(item source.Item) {
 	d := newDocument(item.ID, item.Location)
 	sent, err := p.read(d, item)
+	over, isOver := errors.AsType[*outcome](err)
+	p.count(item.Input, isOver && over.result == Skipped)
 	switch {
+	case isOver:
+		p.pass(d, over)
 	case errors.Is(err, errUnchanged):
 		p.done(d, Unchanged)
 	case errors.Is(err, errKnown):
@@ -45,15 +49,17 @@ func (p *preparer) prepare(item source.Item) {
 // is on its way.
 func (p *preparer) read(d *document, item source.Item) (sent bool, err error) {
 	d.stage = "read"
+	if err := p.otherForm(item); err != nil {
+		return false, err
+	}
 	if err := p.byVersion(d, item.Version); err != nil {
 		return false, err
 	}
-	content, in, sha, err := p.open(item)
+	content, in, err := p.begun(d, item)
 	if err != nil {
 		return false, p.unread(err, func(cause error) error { return p.unreadableBefore(d, cause) })
 	}
 	defer content.Close()
-	d.sha, d.size = sha, in.Size
 	if versioned, ok := content.(interface{ Version() string }); ok {
 		d.version = versioned.Version()
 	}
@@ -66,6 +72,36 @@ func (p *preparer) read(d *document, item source.Item) (sent bool, err error) {
 		return false, err
 	}
 	return p.cutting.cut(d, in)
+}
+
+// begun opens a document and sets the hash of its content. One that never is
+// text is passed over without reading all of it.
+func (p *preparer) begun(d *document, item source.Item) (content source.Content, in parse.Input, err error) {
+	defer p.cutting.timed("read")()
+	content, in, err = p.begin(item)
+	if err != nil {
+		return nil, in, err
+	}
+	if item.Input != "" {
+		_, refusal := p.cutting.Parsers.Detect(in)
+		if o := skipped(refusal); o != nil {
+			return nil, in, errors.Join(p.skip(d, o), content.Close())
+		}
+	}
+	if d.sha, err = p.hashOf(in); err != nil {
+		return nil, in, errors.Join(err, content.Close())
+	}
+	d.size = in.Size
+	return content, in, nil
+}
+
+// otherForm drops what the journal says of a document that was refused for its
+// name: no other file has the ID any more.
+func (p *preparer) otherForm(item source.Item) error {
+	if item.Alias == "" {
+		return nil
+	}
+	return p.decider.dismiss(item.Alias)
 }
 
 // known decides about a document that has been read.

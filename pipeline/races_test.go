@@ -274,7 +274,7 @@ func TestRaceOfARemovedSource(t *testing.T) {
 					_, reached, resume := w.stalled(stop)
 					<-reached
 					w.remove("a.md")
-					assert.Equal(t, 1, resume().Deferred)
+					assert.Equal(t, 1, resume().Gone)
 					assert.Equal(t, expected, w.visible())
 					assert.Len(t, w.rows(), len(w.requireComplete(len(expected))))
 					assert.Empty(t, w.notes())

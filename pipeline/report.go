@@ -24,6 +24,12 @@ const (
 	KnownDeadLetter Result = "known_dead_letter"
 	// Deferred: an upstream's fault, or the end of the run, came before it.
 	Deferred Result = "deferred"
+	// Skipped: it was found in a folder, glob or prefix, and never is text: an
+	// empty file, an image, a program. What was ingested of it before stays.
+	Skipped Result = "skipped"
+	// Gone: it was listed, and was no longer there when it was to be read. What
+	// was ingested of it before stays until Prune.
+	Gone Result = "gone"
 	// Deleted: Delete or Prune removed it.
 	Deleted Result = "deleted"
 	// NotFound: Delete found nothing of it.
@@ -31,6 +37,10 @@ const (
 	// WouldIngest: a dry run would have ingested it.
 	WouldIngest Result = "would_ingest"
 )
+
+// NameCollision is the kind of a dead letter that has the ID of another file,
+// since their names are forms of one.
+const NameCollision = "name collision"
 
 // Document is the report on one document.
 type Document struct {
@@ -51,7 +61,7 @@ type Document struct {
 	// spent, or the chat model did not answer in time.
 	Unenriched bool   `json:"unenriched,omitempty"`
 	Stage      string `json:"stage,omitempty"` // where it failed
-	Kind       string `json:"kind,omitempty"`  // what kind of failure
+	Kind       string `json:"kind,omitempty"`  // what kind of failure, or of content for one that was skipped
 	Reason     string `json:"reason,omitempty"`
 }
 
@@ -64,6 +74,8 @@ type Summary struct {
 	DeadLetters      int    `json:"dead_letters"`
 	KnownDeadLetters int    `json:"known_dead_letters"`
 	Deferred         int    `json:"deferred"`
+	Skipped          int    `json:"skipped,omitempty"`
+	Gone             int    `json:"gone,omitempty"`
 	WouldIngest      int    `json:"would_ingest,omitempty"`
 	Deleted          int    `json:"deleted,omitempty"`
 	NotFound         int    `json:"not_found,omitempty"`
@@ -75,6 +87,9 @@ type Summary struct {
 	ChatTokens       int    `json:"chat_tokens,omitempty"`    // spent on enrichment and its check
 	Unanswered       int    `json:"unanswered,omitempty"`     // questions without useful answer
 	Unenriched       int    `json:"unenriched,omitempty"`     // documents that lack enrichment
+	// EmptyInputs are the folders and prefixes, as given, in which nothing was
+	// to be ingested: they hold no document, or only such as were skipped.
+	EmptyInputs []string `json:"empty_inputs,omitempty"`
 	// Waiting counts the documents of the destination that are known to be not
 	// ingested yet in their present version: those that were deferred, and
 	// those that a run which an upstream stopped did not come to. Runs over
@@ -119,6 +134,10 @@ func (s *Summary) add(d Document) {
 		s.KnownDeadLetters++
 	case Deferred:
 		s.Deferred++
+	case Skipped:
+		s.Skipped++
+	case Gone:
+		s.Gone++
 	case WouldIngest:
 		s.WouldIngest++
 	case Deleted:

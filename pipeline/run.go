@@ -166,6 +166,7 @@ func (r *run) execute(documents iter.Seq2[source.Item, error]) {
 	settling.Wait()
 	r.notes.ahead.Wait()
 	r.sweep()
+	r.dropCollisions()
 	r.check.loading.Wait()
 	r.confirm(1)
 	r.settleBacklog()
@@ -214,6 +215,23 @@ func (r *run) sweep() {
 		return // it has ended the run, or the next will say so
 	}
 	r.notes.sweep(r.discard)
+}
+
+// dropCollisions drops from the journal the files that had the ID of another
+// and have been renamed or removed.
+func (r *run) dropCollisions() {
+	if r.DryRun || r.end.Over() {
+		return
+	}
+	for p, err := range r.Journal.Problems(r.ctx, r.Destination, "") {
+		if err == nil && p.Kind == NameCollision && (source.Place{ID: p.ID, Location: p.Location}).Gone() {
+			err = r.Journal.Dismiss(r.lasting(), r.Destination, p.ID)
+		}
+		if err != nil {
+			r.check.faulty(err)
+			return
+		}
+	}
 }
 
 // list feeds the readers until the documents or the run end. What is listed
@@ -266,12 +284,30 @@ func (r *run) listFailed(err error) {
 		r.unlisted(call, err)
 		return
 	}
+	if none, ok := errors.AsType[*source.EmptyError](err); ok {
+		r.isEmpty(none.Input)
+		return
+	}
+	if collision, ok := errors.AsType[*source.CollisionError](err); ok && collision.Alias != "" {
+		r.collided(collision)
+		return
+	}
 	d := newDocument("(listing)", "")
 	if listing, ok := errors.AsType[*source.Error](err); ok {
 		d.id = listing.Path
 	}
 	d.unlisted = true
 	r.settle(d, stop.DeadLetter("list", "unreadable", err))
+}
+
+// collided reports a file that has the ID of another, under an ID of its own.
+func (r *run) collided(collision *source.CollisionError) {
+	d := newDocument(collision.Alias, collision.Second)
+	if err := r.prepare.collidedBefore(d, collision); errors.Is(err, errKnown) {
+		r.done(d, KnownDeadLetter)
+		return
+	}
+	r.settle(d, stop.DeadLetter("list", NameCollision, collision))
 }
 
 // unlisted ends the run: what the object store did not list is unknown.
@@ -287,6 +323,9 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
 	r.summary.ChatTokens = r.enrich.Spent()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
+	if r.end.Reason() == nil {
+		r.reportEmpty()
+	}
 	if err := r.backlog.account(&r.summary); err != nil && ended == nil {
 		ended = &StopError{Kind: StopFault, Err: err}
 	}
@@ -298,6 +337,15 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Stopped = ended.Report(r.Places)
 	r.logStop(r.summary.Stopped)
 	return r.summary, ended
+}
+
+// reportEmpty says which inputs had nothing to ingest: a name may be wrong, or
+// a volume not mounted.
+func (r *run) reportEmpty() {
+	r.summary.EmptyInputs = r.emptyInputs()
+	for _, input := range r.summary.EmptyInputs {
+		r.Logger.Warn("nothing to ingest was found; check that the input is the right one", "input", input)
+	}
 }
 
 func (r *run) snapshots() (all []resilience.Snapshot) {

@@ -108,3 +108,18 @@ func (s *scope) timed(stage string) (end func()) {
 	start := time.Now()
 	return func() { s.Metrics.Stage(stage, time.Since(start)) }
 }
+
+// dismiss drops what the journal says has kept a document from being ingested.
+func (s *scope) dismiss(id string) error {
+	if s.DryRun || s.Journal == nil {
+		return nil
+	}
+	_, known, err := s.Journal.Problem(s.ctx, s.Destination, id)
+	if err == nil && known {
+		err = s.Journal.Dismiss(s.lasting(), s.Destination, id)
+	}
+	if err != nil {
+		return s.end.Fault(err)
+	}
+	return nil
+}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,11 +27,14 @@ type settler struct {
 	mu        sync.Mutex
 	left      error              // what a deferred document was left for
 	confirmed []journal.Document // that the journal has not confirmed yet
+
+	inputs map[string]inputCount // documents by input
 }
 
 func newSettler(s *scope) *settler {
 	return &settler{
-		scope: s, settled: make(chan Document), summary: Summary{Destination: s.Destination},
+		inputs: map[string]inputCount{},
+		scope:  s, settled: make(chan Document), summary: Summary{Destination: s.Destination},
 		troubled: sync.OnceValue(func() bool {
 			totals, err := s.Journal.Totals(s.lasting(), s.Destination)
 			return err != nil || totals.DeadLetters+totals.Deferred > 0
@@ -59,6 +63,13 @@ func (s *settler) report() {
 
 // done ends a document with a result.
 func (s *settler) done(d *document, result Result) { s.settled <- d.report(result) }
+
+// pass ends a document that is neither ingested nor failed.
+func (s *settler) pass(d *document, o *outcome) {
+	report := d.report(o.result)
+	report.Kind, report.Reason = o.kind, o.reason
+	s.settled <- report
+}
 
 // settle ends a document: err is nil when it is ingested, and else a failure.
 // What failed is written to the journal before it is reported.
@@ -142,4 +153,43 @@ func (s *settler) confirm(least int, documents ...journal.Document) {
 		_ = s.end.Fault(err) // the next run confirms them
 	}
 	s.confirmed = nil
+}
+
+// inputCount counts documents of one input.
+type inputCount struct{ found, skipped int }
+
+// count counts a document of an input.
+func (s *settler) count(input string, skip bool) {
+	if input == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.inputs[input]
+	if n.found++; skip {
+		n.skipped++
+	}
+	s.inputs[input] = n
+}
+
+// emptyInputs lists, in a stable order, the inputs in which nothing was to be
+// ingested: they hold no document, or only such as were skipped.
+func (s *settler) emptyInputs() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var empty []string
+	for input, n := range s.inputs {
+		if n.found == n.skipped {
+			empty = append(empty, input)
+		}
+	}
+	slices.Sort(empty)
+	return empty
+}
+
+// isEmpty notes an input without any document.
+func (s *settler) isEmpty(input string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inputs[input] = inputCount{}
 }

@@ -103,9 +103,9 @@ func (d *display) document(doc pipeline.Document) {
 		d.deferred.add(doc)
 	case pipeline.WouldIngest:
 		d.line(doc.ID, fmt.Sprintf("%s  %d chunks, %d tokens", name, doc.Chunks, doc.Tokens))
-	case pipeline.Deleted, pipeline.NotFound:
+	case pipeline.Deleted, pipeline.NotFound, pipeline.Gone:
 		d.line(doc.ID, fmt.Sprintf("%s  %s", strings.ReplaceAll(string(doc.Result), "_", " "), name))
-	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter:
+	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter, pipeline.Skipped: // --json lists them
 	}
 }
 

@@ -20,3 +20,37 @@ func TestNameThatIsNotUTF8(t *testing.T) {
 	require.Zero(t, shown.code, shown.stderr)
 	assert.Contains(t, shown.stdout, "A pump.")
 }
+
+// Names that are forms of one name are in the status, and have a way out.
+func TestNamesOfTwoForms(t *testing.T) {
+	const composed, decomposed, alias = "docs/caf\u00e9.md", "docs/cafe\u0301.md", "docs/cafe%cc%81.md"
+	c := newCommand(t)
+	c.write(t, composed, "A pump.")
+	c.write(t, decomposed, "A valve.")
+	o := c.ingest(t, "docs")
+	assert.Equal(t, exitData, o.code)
+	assert.Equal(t, pipeline.Ingested, o.documents[composed].Result)
+	assert.Equal(t, pipeline.NameCollision, o.documents[alias].Kind)
+	assert.Contains(t, c.run(t, "status").stdout, "dead_letter  "+alias)
+	assert.Zero(t, c.ingest(t, "docs").code, "it is known")
+	assert.Equal(t, exitData, c.ingest(t, "--strict", "docs").code)
+	assert.Zero(t, c.ingest(t, "--prune", "docs").code, "all was listed")
+	retried := c.ingest(t, "retry")
+	assert.Zero(t, retried.code)
+	assert.Empty(t, retried.documents, "a file does not take another ID")
+
+	assert.Equal(t, exitData, c.ingest(t, "--strict", decomposed).code, "the ID is that of the other")
+	o = c.ingest(t, "--id-prefix=other", decomposed)
+	assert.Zero(t, o.code, "by its own path, with another ID")
+	assert.Equal(t, pipeline.Ingested, o.documents["other/"+composed].Result)
+	c.rename(t, decomposed, "docs/tea.md")
+	o = c.ingest(t, "docs")
+	assert.Zero(t, o.code)
+	assert.Equal(t, pipeline.Ingested, o.documents["docs/tea.md"].Result)
+	assert.NotContains(t, c.run(t, "status").stdout, alias)
+
+	assert.Zero(t, c.run(t, "delete", decomposed).code, "the name in either form")
+	assert.NotContains(t, c.run(t, "search", "pump").stdout, " "+composed)
+	require.Zero(t, c.ingest(t, "docs").code)
+	assert.Zero(t, c.run(t, "delete", composed).code)
+}

@@ -36,7 +36,11 @@ func (c *retryCmd) Run(ctx context.Context, a *app) error {
 func problemPlaces(ctx context.Context, j *journal.Journal, destination string) iter.Seq2[source.Place, error] {
 	return func(yield func(source.Place, error) bool) {
 		for p, err := range j.Problems(ctx, destination, "") {
-			if !yield(source.Place{ID: p.ID, Location: p.Location}, err) {
+			place := source.Place{ID: p.ID, Location: p.Location}
+			if p.Kind == pipeline.NameCollision && !place.Gone() {
+				continue // until one of the two files is renamed; a run says so
+			}
+			if !yield(place, err) {
 				return
 			}
 		}
@@ -70,10 +74,10 @@ func (c *deleteCmd) ids(ctx context.Context, a *app) ([]string, error) {
 	var ids []string
 	for _, name := range c.Sources {
 		if !strings.HasSuffix(name, "/") {
-			ids = append(ids, name)
+			ids = append(ids, source.Identity(name))
 			continue
 		}
-		below, err := idsBelow(ctx, a.opened, a.destination(), name)
+		below, err := idsBelow(ctx, a.opened, a.destination(), source.Identity(name))
 		if err != nil {
 			return nil, err
 		}

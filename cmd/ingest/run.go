@@ -20,7 +20,7 @@ type runCmd struct {
 	IDPrefix   string `name:"id-prefix" env:"PENSTOCK_ID_PREFIX" placeholder:"PREFIX" help:"Prefix for every document ID, followed by a slash."`
 	StdinName  string `env:"PENSTOCK_STDIN_NAME" placeholder:"NAME" help:"Document ID for standard input; its extension selects the format (${default})." default:"stdin"`
 	DryRun     bool   `help:"List documents, chunks and tokens without calling any upstream or writing anything."`
-	Prune      bool   `env:"PENSTOCK_PRUNE" help:"Delete documents that no longer exist in the given folders, globs and prefixes."`
+	Prune      bool   `env:"PENSTOCK_PRUNE" help:"Delete documents that no longer exist in the given folders, globs and prefixes, or have no text any more."`
 	PruneLimit int    `env:"PENSTOCK_PRUNE_LIMIT" placeholder:"N" help:"Prune nothing if more than N documents are gone; -1 for no limit (${default})." default:"20"`
 }
 
@@ -31,7 +31,7 @@ type IngestFlags struct {
 	MaxPause     time.Duration `env:"PENSTOCK_MAX_PAUSE" help:"Longest Retry-After to wait out (${default})." default:"30s"`
 	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Maximum requests per second to the models. Default: no limit."`
 	WebFlags     `embed:""`
-	Strict       bool `env:"PENSTOCK_STRICT" help:"Exit with 65 for known dead letters too."`
+	Strict       bool `env:"PENSTOCK_STRICT" help:"Exit with 65 for known dead letters too, and for folders and prefixes with nothing to ingest."`
 	SkipExitCode int  `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" help:"Exit code for a run with nothing to do, for example 99 for Airflow. Default: 0."`
 }
 
@@ -60,7 +60,7 @@ func (c *runCmd) Run(ctx context.Context, a *app) error {
 		return usage(err)
 	}
 	census := inputs.Census()
-	p, show, err := c.open(ctx, a, c.DryRun, func(config *pipeline.Config) { config.Gone = census.Missing })
+	p, show, err := c.open(ctx, a, c.DryRun, leavingOut(census))
 	if err != nil {
 		return err
 	}
@@ -72,6 +72,21 @@ func (c *runCmd) Run(ctx context.Context, a *app) error {
 		err = worse(err, c.prune(ctx, p, show, census))
 	}
 	return err
+}
+
+// leavingOut keeps documents that are skipped out of a census: --prune deletes
+// what was ingested of them before.
+func leavingOut(census *source.Census) func(*pipeline.Config) {
+	return func(config *pipeline.Config) {
+		config.Gone = census.Missing
+		report := config.Report
+		config.Report = func(d pipeline.Document) {
+			if d.Result == pipeline.Skipped {
+				census.Skip(d.ID)
+			}
+			report(d)
+		}
+	}
 }
 
 // pipeline is what a run is made of.
@@ -177,9 +192,10 @@ func (c *IngestFlags) verdict(summary pipeline.Summary, err error) error {
 	switch {
 	case err != nil:
 		return err
-	case dead > 0:
+	case dead > 0 || c.Strict && len(summary.EmptyInputs) > 0:
 		return &codedError{code: exitData}
-	case c.SkipExitCode != 0 && summary.Documents == summary.Unchanged+summary.KnownDeadLetters:
+	case c.SkipExitCode != 0 && summary.Documents ==
+		summary.Unchanged+summary.KnownDeadLetters+summary.Skipped+summary.Gone:
 		return &codedError{code: c.SkipExitCode, skip: true}
 	}
 	return nil

@@ -226,7 +226,7 @@ func (s *service) report(ctx context.Context, summary pipeline.Summary, err erro
 	if _, logged := errors.AsType[*pipeline.StopError](err); err != nil && !logged && ctx.Err() == nil {
 		s.app.log.Warn("a pass ended early", "error", err)
 	}
-	if summary.Documents > summary.Unchanged+summary.KnownDeadLetters || summary.Stopped != nil {
+	if summary.Documents > summary.Unchanged+summary.KnownDeadLetters+summary.Skipped || summary.Stopped != nil {
 		s.show.summary(summary)
 	}
 	s.app.deliver(context.WithoutCancel(ctx))

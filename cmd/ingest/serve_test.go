@@ -94,7 +94,7 @@ func (s *served) stop(t *testing.T, signal syscall.Signal) (code int, took time.
 func TestServeIngestsWhatComes(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "# Valves\n\nValve nine leaks when it is cold.\n")
-	c.write(t, "docs/<script>alert(1)<&>.png", "\x89PNG\r\n\x1a\n")
+	c.write(t, "docs/<script>alert(1)<&>.pdf", "%PDF-1.7\nthis is not one")
 	s := c.serve(t, "--interval=100ms", "--json", "docs")
 	s.await(t, "/", "<dt>documents complete</dt><dd>1</dd>")
 	c.write(t, "docs/b.md", "# Pumps\n\nPump seven is loud at night.\n")
@@ -103,7 +103,7 @@ func TestServeIngestsWhatComes(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, found, "Pump seven is loud at night.")
 	_, page := s.get(t, "/")
-	assert.Contains(t, page, "docs/&lt;script&gt;alert(1)&lt;&amp;&gt;.png")
+	assert.Contains(t, page, "docs/&lt;script&gt;alert(1)&lt;&amp;&gt;.pdf")
 	assert.NotContains(t, page, "<script>alert")
 
 	status, ready := s.get(t, "/readyz")

@@ -42,6 +42,7 @@ func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
 		line("%d known dead letters are unchanged; 'ingest status' lists them, 'ingest retry' tries them again",
 			s.KnownDeadLetters)
 	}
+	writeSilent(line, s)
 	writeEnrichment(line, s)
 }
 
@@ -58,6 +59,19 @@ func writeWaiting(line func(format string, args ...any), s pipeline.Summary) {
 		since = ", some since " + clock(*s.WaitingSince)
 	}
 	line("%s%d documents wait to be ingested%s", least, s.Waiting, since)
+}
+
+// writeSilent reports what was found and was no document.
+func writeSilent(line func(format string, args ...any), s pipeline.Summary) {
+	if s.Skipped > 0 {
+		line("%d files skipped: empty, or never text, such as images; --json lists them", s.Skipped)
+	}
+	if s.Gone > 0 {
+		line("%d documents gone; --prune deletes what was ingested of them", s.Gone)
+	}
+	for _, input := range s.EmptyInputs {
+		line("nothing to ingest in %s", plain.Name(input))
+	}
 }
 
 // writeEnrichment reports the tokens spent on enrichment, and what is missing.

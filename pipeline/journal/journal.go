@@ -465,6 +465,14 @@ func (j *Journal) Fail(ctx context.Context, destination string, problems ...Prob
 	})
 }
 
+// Dismiss drops what kept documents from being complete, where that is no
+// matter any more.
+func (j *Journal) Dismiss(ctx context.Context, destination string, ids ...string) error {
+	return writeEach(ctx, j, slices.Values(ids), func(do statement, id string) error {
+		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, id)
+	})
+}
+
 // Reopen notes that the rows of complete documents are about to be replaced:
 // the documents stay listed, with an empty policy, and count as changed until
 // Complete.

@@ -79,12 +79,12 @@ func (b builtin) Parse(ctx context.Context, in Input, emit func(block.Block) err
 
 // choose finds the parser for a document.
 func (r *Registry) choose(in Input) (Parser, Format, error) {
-	if in.Size == 0 {
-		return nil, Format{}, refuse(empty, nil)
-	}
 	head, err := readHead(in)
 	if err != nil {
 		return nil, Format{}, err
+	}
+	if int64(len(head)) == in.Size && isBlank(head) {
+		return nil, Format{}, &Error{Kind: empty, NotText: blankFile}
 	}
 	media, isText, err := sniff(in, head)
 	if err != nil {
@@ -93,9 +93,23 @@ func (r *Registry) choose(in Input) (Parser, Format, error) {
 	ext := extensionOf(in.Name)
 	found, ok := r.byContent(media, ext, isText)
 	if !ok {
-		return nil, Format{MIME: media}, &Error{Kind: unsupported, Err: errors.New("the content is " + media)}
+		return nil, Format{MIME: media}, &Error{
+			Kind: unsupported, NotText: notText(media, in.Name), Err: errors.New("the content is " + media),
+		}
 	}
 	return found.parser, Format{Parser: found.parser.Name(), Version: found.parser.Version(), MIME: media}, nil
+}
+
+// notText says which kind of content that never is text this is; "" if it may
+// be text. Thumbs.db is a file of thumbnails that Windows leaves in folders.
+func notText(media, name string) string {
+	switch {
+	case media == mimeAny:
+		return notTextNames[extensionOf(name)]
+	case media == mimeOLE && strings.EqualFold(path.Base(name), "thumbs.db"):
+		return imageFile
+	}
+	return notTextType(media)
 }
 
 func readHead(in Input) ([]byte, error) {

@@ -28,6 +28,10 @@ type Error struct {
 	// get the processor time that would show whether it ever ends, or there was
 	// no room for another. Try again.
 	Later bool
+	// NotText is set for content of a kind that never is text: "empty" (white
+	// space too), "image", "audio", "video", "font", "executable" or "object
+	// file". Nothing is wrong with such a file in a folder of documents.
+	NotText string
 	// Err is the cause; nil if there is no more to say than Kind does.
 	Err error
 	// Stack is where the parser panicked; nil for every other kind.

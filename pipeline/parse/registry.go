@@ -66,6 +66,15 @@ func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.types)) }
 // Limits are the limits in force.
 func (r *Registry) Limits() Limits { return r.limits }
 
+// LikelyText says, by name and size in bytes alone, whether a file is likely to
+// be text: it is not empty, and not named as images, programs and the like are.
+// A size below zero is not known.
+func (r *Registry) LikelyText(name string, size int64) bool {
+	ext := extensionOf(name)
+	_, read := r.types[ext]
+	return size != 0 && (read || notTextNames[ext] == "")
+}
+
 // Close frees what the parsers hold. Blocks must not be in use.
 func (r *Registry) Close() error { return r.pdf.close() }
 

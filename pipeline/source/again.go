@@ -6,12 +6,24 @@ import (
 	"errors"
 	"iter"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // Place is a document found by an earlier run: its ID and its Item's Location.
 type Place struct{ ID, Location string }
+
+// Gone reports whether the place was a file on this machine that is there no
+// more. It asks no upstream.
+func (p Place) Gone() bool {
+	if p.Location == "" || strings.Contains(p.Location, "://") {
+		return false
+	}
+	_, err := os.Lstat(p.Location)
+	return isGone(err)
+}
 
 var errOnce = errors.New("it can be read only once; pass it to a run again")
 
@@ -53,9 +65,11 @@ func (in *Inputs) again(place Place) (Item, error) {
 // earlier one are gone. It takes 16 bytes per document.
 type Census struct {
 	in     *Inputs
-	seen   map[[16]byte]struct{}
 	found  []int // by root
 	Errors int   // what could not be listed
+
+	mu   sync.Mutex
+	seen map[[16]byte]struct{}
 }
 
 // Census returns a new Census of these inputs.
@@ -77,11 +91,18 @@ func (c *Census) All(ctx context.Context) iter.Seq2[Item, error] {
 }
 
 func (c *Census) note(item Item, err error) {
+	if collision, ok := errors.AsType[*CollisionError](err); ok {
+		c.saw(collision.Alias)
+		return
+	}
+	if _, empty := errors.AsType[*EmptyError](err); empty {
+		return
+	}
 	if err != nil {
 		c.Errors++
 		return
 	}
-	c.seen[short(item.ID)] = struct{}{}
+	c.saw(item.ID)
 	for i, r := range c.in.roots {
 		if r.covers(item.Location) {
 			c.found[i]++
@@ -89,12 +110,27 @@ func (c *Census) note(item Item, err error) {
 	}
 }
 
+func (c *Census) saw(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[short(id)] = struct{}{}
+}
+
+// Skip takes a document out of the census that was found and has no text any
+// more: what an earlier run made of it is gone. It may be called while the
+// listing is read.
+func (c *Census) Skip(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.seen, short(id))
+}
+
 // Gone reports whether a document that was read from a location no longer
 // exists: the location belongs to an input, and the listing did not contain the
 // document. empty is the name of that input if the listing found nothing in it
 // at all.
 func (c *Census) Gone(id, location string) (gone bool, empty string) {
-	if _, there := c.seen[short(id)]; there {
+	if c.has(id) {
 		return false, ""
 	}
 	for i, r := range c.in.roots {
@@ -114,6 +150,13 @@ func (c *Census) Gone(id, location string) (gone bool, empty string) {
 func (c *Census) Missing(id, location string) bool {
 	gone, empty := c.Gone(id, location)
 	return gone && empty == "" && c.Errors == 0
+}
+
+func (c *Census) has(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, there := c.seen[short(id)]
+	return there
 }
 
 // covers reports whether a listing of the root proves whether a location

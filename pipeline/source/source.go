@@ -56,6 +56,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -86,12 +87,18 @@ type Item struct {
 	// Modified is when the content was last written, by the listing; zero where
 	// it does not say.
 	Modified time.Time
+	// Input is the folder, glob or prefix, as written, whose listing holds the
+	// document; empty for one that an input names itself.
+	Input string
+	// Alias is the ID of the document in a [CollisionError], should there ever
+	// have been one; empty for most names.
+	Alias string
 	// Upstream is the name of the upstream that Open calls through its door,
 	// "s3", or empty.
 	Upstream string
 	// Open opens the content for reading. Each call opens it again. The error
-	// may be a [*stop.CallError] or an [*AwayError]; any other error means that
-	// the document cannot be read.
+	// may be a [*stop.CallError] or an [*AwayError]; one that is fs.ErrNotExist
+	// says that the document is gone, and any other that it cannot be read.
 	Open func(ctx context.Context) (Content, error)
 }
 
@@ -189,12 +196,27 @@ func reason(err error) error {
 	return err
 }
 
-// CollisionError reports that two inputs would give one ID to two files.
+// EmptyError reports that the listing of an input held no document.
+type EmptyError struct{ Input string }
+
+func (e *EmptyError) Error() string {
+	return fmt.Sprintf("no documents in %s; check the name", e.Input)
+}
+
+// CollisionError reports that two files would have one ID.
 type CollisionError struct {
 	ID, First, Second string
+	// Alias is an ID of its own for Second, if the names of the files differ
+	// only in form: in Unicode normalization, or in bytes that are not UTF-8
+	// and are written as %XX. It is the same in each listing.
+	Alias string
 }
 
 func (e *CollisionError) Error() string {
+	if e.Alias != "" {
+		return fmt.Sprintf("its name is another form of that of %q, and both are the document %q; rename one of them, "+
+			"or ingest this one by its own path with --id-prefix", e.First, e.ID)
+	}
 	return fmt.Sprintf(
 		"%q and %q would both be documents under the id %q; ingest them in two runs with different --id-prefix, or rename one",
 		e.First,
@@ -467,6 +489,24 @@ func (r root) id(below, prefix string) string {
 	return identity("", path.Join(prefix, r.name, filepath.ToSlash(below)))
 }
 
+// Identity returns the ID of a document by its name in any form: in Unicode
+// NFC, with bytes that are not UTF-8 written as %XX.
+func Identity(name string) string { return identity("", name) }
+
+// alias is an ID for a file whose name is not its own normal form: each byte
+// beyond ASCII is written as %xx, in lower case, which no other ID has.
+func alias(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c < utf8.RuneSelf {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02x", c)
+		}
+	}
+	return b.String()
+}
+
 // identity is a name as an ID.
 func identity(prefix, name string) string {
 	if prefix != "" {
@@ -497,11 +537,14 @@ func escapeInvalid(name string) string {
 // All yields the documents in the order of the inputs, each folder sorted by
 // name. A place that cannot be listed yields an [*Error] with an empty Item,
 // and the listing continues; a [*CollisionError] is yielded in place of a
-// second file with the same ID. It ends early, with the context's error, when
-// ctx is done.
+// second file with the same ID, and an [*EmptyError] after a folder or prefix
+// without documents. It ends early, with the context's error, when ctx is done.
 func (in *Inputs) All(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
-		w := &walker{in: in, ctx: ctx, yield: yield, overlap: len(in.roots) > 1, seen: map[string]string{}}
+		w := &walker{
+			in: in, ctx: ctx, yield: yield, overlap: len(in.roots) > 1, seen: map[string]string{},
+			forms: map[string]string{},
+		}
 		for _, r := range in.roots {
 			if !w.root(r) {
 				return
@@ -517,7 +560,8 @@ type walker struct {
 	yield   func(Item, error) bool
 	overlap bool // several roots: one file or one id may be met twice
 	seen    map[string]string
-	matches int // of globs, and what could not be listed there
+	forms   map[string]string // places by ID, of names that may have other forms
+	matches int               // documents in listings, and what could not be listed there
 }
 
 func (w *walker) root(r root) bool {
@@ -553,8 +597,11 @@ func (w *walker) folder(r root) bool {
 	switch {
 	case err != nil && more:
 		return w.yield(Item{}, err)
-	case more && r.glob != "" && w.matches == before:
+	case more && w.matches > before:
+	case more && r.glob != "":
 		return w.yield(Item{}, &Error{Path: r.input, Err: errNoMatch})
+	case more:
+		return w.yield(Item{}, &EmptyError{Input: r.input})
 	}
 	return more
 }
@@ -562,6 +609,9 @@ func (w *walker) folder(r root) bool {
 func (w *walker) visit(r root, file string, entry fs.DirEntry, err error, more *bool) error {
 	if w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
+	}
+	if err != nil && file != r.path && isGone(err) {
+		return skip(entry) // since its folder was read
 	}
 	if err != nil {
 		w.matches++
@@ -603,10 +653,13 @@ func (w *walker) file(r root, file string, entry fs.DirEntry) bool {
 	}
 	w.matches++
 	info, err := entry.Info()
-	if err != nil {
-		return w.yield(Item{}, &Error{Path: file, Err: err})
+	switch {
+	case err == nil:
+		return w.item(r, below, info)
+	case isGone(err):
+		return w.item(r, below, nil) // as for one that goes a moment later
 	}
-	return w.item(r, below, info)
+	return w.yield(Item{}, &Error{Path: file, Err: err})
 }
 
 // matches reports whether the glob matches the path below its folder. The
@@ -625,31 +678,55 @@ func (w *walker) item(r root, below string, info fs.FileInfo) bool {
 	if err != nil {
 		return w.yield(Item{}, &Error{Path: location, Err: err})
 	}
-	item := fileItem(r.id(below, w.in.options.Prefix), location, absolute, info.Size())
-	item.Listed, item.Modified = fileVersion(info), info.ModTime()
-	if twin := w.twin(item, path.Join(w.in.options.Prefix, r.name, filepath.ToSlash(below))); twin != "" {
-		return w.yield(Item{}, &CollisionError{ID: item.ID, First: twin, Second: absolute})
+	item := fileItem(r.id(below, w.in.options.Prefix), location, absolute, -1)
+	if info != nil {
+		item.Size, item.Listed, item.Modified = info.Size(), fileVersion(info), info.ModTime()
+	}
+	if r.dir || r.glob != "" {
+		item.Input = r.input
+	}
+	if written := path.Join(w.in.options.Prefix, r.name, filepath.ToSlash(below)); written != item.ID {
+		item.Alias = alias(written)
+		if twin := w.twin(r, item, below); twin != "" {
+			return w.yield(Item{}, &CollisionError{ID: item.ID, First: twin, Second: absolute, Alias: item.Alias})
+		}
 	}
 	return w.emit(item)
 }
 
-// twin returns another file with the same ID: a file whose name is the normal
-// form of this one's, or one seen before. Most names are their own normal form.
-func (w *walker) twin(item Item, written string) string {
-	if item.ID == written {
-		return ""
-	}
-	if before, known := w.seen[item.ID]; known && before != item.Location {
+// twin returns another file with the same ID as one whose name is not its own
+// normal form: a file of that form, or one seen before.
+func (w *walker) twin(r root, item Item, below string) string {
+	if before := w.form(item); before != "" {
 		return before
 	}
-	w.seen[item.ID] = item.Location
-	normal := filepath.Join(filepath.Dir(item.Location), filepath.FromSlash(path.Base(item.ID)))
+	folder := r.path
+	if !r.dir && r.glob == "" {
+		if w.in.options.Prefix != "" {
+			return "" // the way out: an ID that its folder does not have
+		}
+		folder = filepath.Dir(r.path)
+	}
+	normal := filepath.Join(folder, filepath.FromSlash(Identity(filepath.ToSlash(below))))
 	this, err := os.Lstat(item.Location)
 	other, otherErr := os.Lstat(normal)
-	if err != nil || otherErr != nil || os.SameFile(this, other) {
+	if err != nil || otherErr != nil || !other.Mode().IsRegular() || os.SameFile(this, other) {
 		return ""
 	}
 	return normal
+}
+
+// form remembers where the document of an ID is, for names that may have other
+// forms, and returns another place that was seen before.
+func (w *walker) form(item Item) (before string) {
+	before, known := w.forms[item.ID]
+	if !known {
+		w.forms[item.ID] = item.Location
+	}
+	if before == item.Location {
+		return ""
+	}
+	return before
 }
 
 // emit yields a document unless its ID was already used.
@@ -700,8 +777,17 @@ func (f file) Current(context.Context) (bool, error) {
 }
 
 // OpenFile opens regular files only: a pipe would block its reader until there
-// is a writer, even after a signal.
+// is a writer, even after a signal. The error is fs.ErrNotExist where a folder
+// of the path is a file, too.
 func OpenFile(location string) (Content, error) {
+	file, err := openFile(location)
+	if isGone(err) && !errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
+	return file, err
+}
+
+func openFile(location string) (Content, error) {
 	info, err := os.Stat(location)
 	if err := regular(location, info, err); err != nil {
 		return nil, err
@@ -716,6 +802,10 @@ func OpenFile(location string) (Content, error) {
 	}
 	return file{File: f, location: location, info: info}, nil
 }
+
+// isGone reports whether an error of the file system says that a file is no
+// longer there, its folder included.
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) }
 
 func regular(location string, info fs.FileInfo, err error) error {
 	if err == nil && !info.Mode().IsRegular() {

@@ -91,7 +91,7 @@ func (o *objects) list(w *walker) (more bool) {
 		return w.yield(Item{}, &Error{Path: o.key(), Err: err})
 	}
 	in := &s3.ListObjectsV2Input{Bucket: aws.String(o.bucket), Prefix: aws.String(o.prefix)}
-	for {
+	for before := w.matches; ; {
 		page, err := o.store.listPage(w.ctx, reader, in)
 		if err != nil {
 			return w.yield(Item{}, fmt.Errorf("cannot list %s: %w", o.key(), err))
@@ -100,7 +100,7 @@ func (o *objects) list(w *walker) (more bool) {
 			return false
 		}
 		if !aws.ToBool(page.IsTruncated) {
-			return true
+			return w.matches > before || w.yield(Item{}, &EmptyError{Input: o.location(o.prefix)})
 		}
 		in.ContinuationToken = page.NextContinuationToken
 	}
@@ -132,15 +132,32 @@ func (o *objects) page(w *walker, list []types.Object) (more bool) {
 			continue
 		}
 		item := o.item(identity(o.store.options.Prefix, o.location(key)), key)
+		w.matches++
+		if key != o.prefix {
+			item.Input = o.location(o.prefix)
+		}
 		item.Size = aws.ToInt64(object.Size)
 		version := versionOf(aws.ToString(object.ETag), item.Size)
 		item.Version = func(context.Context) string { return version }
 		item.Listed, item.Modified = version, aws.ToTime(object.LastModified)
-		if !w.emit(item) {
+		if !o.emit(w, item) {
 			return false
 		}
 	}
 	return true
+}
+
+// emit yields a document unless the name of one before it was another form of
+// its own.
+func (o *objects) emit(w *walker, item Item) (more bool) {
+	if item.Location == alias(item.Location) { // ASCII has one form
+		return w.emit(item)
+	}
+	item.Alias = identity(o.store.options.Prefix, alias(item.Location))
+	if twin := w.form(item); twin != "" {
+		return w.yield(Item{}, &CollisionError{ID: item.ID, First: twin, Second: item.Location, Alias: item.Alias})
+	}
+	return w.emit(item)
 }
 
 func (o *objects) again(id, location string) Item {
@@ -160,9 +177,14 @@ func (o *objects) read(ctx context.Context, key string) (Content, error) {
 	var content *spooled
 	var etag string
 	var local error // of this machine's disk, which is no verdict on the store
+	var gone error
 	err = o.store.call(ctx, "get_object", func(guard objectstore.Guard) error {
 		in := &s3.GetObjectInput{Bucket: aws.String(o.bucket), Key: aws.String(key)}
 		answer, err := guard.GetObject(ctx, reader, in)
+		if missing, ok := errors.AsType[*types.NoSuchKey](err); ok {
+			gone = fmt.Errorf("%w: %w", fs.ErrNotExist, missing)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -177,7 +199,7 @@ func (o *objects) read(ctx context.Context, key string) (Content, error) {
 		}
 		return err
 	})
-	if err := cmp.Or(local, err); err != nil {
+	if err := cmp.Or(gone, local, err); err != nil {
 		return nil, err
 	}
 	content.version = versionOf(etag, content.size)

@@ -168,7 +168,9 @@ func (p *Page) Document(d pipeline.Document) {
 		p.readiness.worked() // each upstream has passed its check in this pass
 	}
 	p.slots.document(p.now(), d.Result)
-	if d.Result != pipeline.Unchanged && d.Result != pipeline.KnownDeadLetter {
+	switch d.Result {
+	case pipeline.Unchanged, pipeline.KnownDeadLetter, pipeline.Skipped, pipeline.Gone:
+	default:
 		p.worries.change()
 	}
 }

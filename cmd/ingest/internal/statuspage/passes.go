@@ -120,6 +120,8 @@ var results = [...]struct {
 	{pipeline.DeadLetter, "new dead letters"},
 	{pipeline.KnownDeadLetter, "known dead letters"},
 	{pipeline.Deferred, "deferred"},
+	{pipeline.Skipped, "skipped"},
+	{pipeline.Gone, "gone"},
 }
 
 // indexOf finds a result among those that a pass can have.
