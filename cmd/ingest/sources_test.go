@@ -59,3 +59,32 @@ func TestBucketThatIsAway(t *testing.T) {
 	o := c.ingest(t, "s3://some-bucket/docs")
 	requireRetry(t, o, "s3")
 }
+
+// A prefix without documents passed without a word, objects that never are text
+// were dead letters, and so was one that had gone.
+func TestSilenceOfARealBucket(t *testing.T) {
+	name, client := bucketOf(t)
+	put := func(key, content string) { bucket.Put(t, client, name, key, content) }
+	put("docs/a.md", "A text about pumps.")
+	put("docs/empty.md", "")
+	put("docs/b.png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01")
+	put("docs/c.json", `{"cut off`)
+	c := newCommand(t, atS3(upstreams.SeaweedFS(t), name)...)
+	typo := "s3://" + name + "/tpyo/"
+	o := c.ingest(t, typo)
+	assert.Zero(t, o.code)
+	assert.Equal(t, []string{typo}, o.summary.EmptyInputs)
+	assert.Contains(t, o.stderr, typo)
+	assert.Equal(t, exitData, c.ingest(t, "--strict", typo).code)
+
+	docs := "s3://" + name + "/docs/"
+	o = c.ingest(t, docs)
+	assert.Equal(t, exitData, o.code)
+	assert.Equal(t, [3]int{1, 2, 1}, [3]int{o.summary.Ingested, o.summary.Skipped, o.summary.DeadLetters})
+	assert.Equal(t, exitData, c.ingest(t, docs+"empty.md").code, "it is named itself")
+
+	_, err := client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &name, Key: aws.String("docs/c.json")})
+	require.NoError(t, err)
+	o = c.ingest(t, "retry")
+	assert.Equal(t, pipeline.Gone, o.documents[docs+"c.json"].Result, o.stdout)
+}
