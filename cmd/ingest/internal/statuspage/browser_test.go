@@ -230,7 +230,7 @@ func browseLayout(t *testing.T, b *browser) {
 		document.addEventListener("securitypolicyviolation", (e) => violations.push(e.violatedDirective + " " + e.blockedURI));
 		window.alert = (text) => violations.push("alert " + text);`})
 	back := map[string]any{}
-	for _, path := range []string{"/", "/search?q=pumps", "/problems", "/problems?status=deferred"} {
+	for _, path := range []string{"/", "/search?q=pumps", "/problems", "/problems?status=deferred", "/changes"} {
 		b.open(address + path)
 		for _, width := range []int{320, 390, 768, 1440} {
 			for _, scheme := range []string{"light", "dark"} {

@@ -252,7 +252,8 @@ type problemsView struct {
 func (p *Page) listProblems(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	want := wanted{status: journal.DeadLetter, reason: query.Get("reason"), after: query.Get("after")}
-	v := view{Title: "Dead letters", Destination: clean(p.config.Destination), Token: p.config.Token != ""}
+	v := p.view(r.Context())
+	v.Title = "Dead letters"
 	if journal.Status(query.Get("status")) == journal.Deferred {
 		v.Title, want.status = "Deferred documents", journal.Deferred
 	}

@@ -86,6 +86,10 @@ func (v view) waiting() backlog {
 	return b
 }
 
+// NotBegun is how many documents wait that no pass has begun: the journal does
+// not list them.
+func (v view) NotBegun() int { return v.waiting().N - v.Worries.Deferred }
+
 // clause is the trouble on one line.
 func (h headlineView) clause(now time.Time) string {
 	if h.Since.IsZero() {

@@ -207,6 +207,17 @@ func TestCardOfTheUpstreamThatEndedThePass(t *testing.T) {
 	assert.Contains(t, body, "Model <bdi>fake-8</bdi>")
 }
 
+// Seven documents were in flight when the upstream failed, and the page said
+// that seven were deferred.
+func TestTheWholeBacklogIsShown(t *testing.T) {
+	n := situations["open"](t)
+	for _, path := range []string{"/", "/problems?status=deferred"} {
+		assert.Contains(t, n.get(path).Body.String(), "<p>53 more documents wait; no pass has begun them.</p>", path)
+	}
+	assert.NotContains(t, n.get("/problems").Body.String(), "more documents wait")
+	assert.NotContains(t, situations["quiet"](t).get("/").Body.String(), "more documents wait")
+}
+
 // One error is not on the page again and again.
 func TestOneErrorIsNotRepeated(t *testing.T) {
 	n := situations["open"](t)
