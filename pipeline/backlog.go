@@ -54,19 +54,26 @@ func (b *backlog) look(item source.Item, listing error) (more bool) {
 	if listing == nil {
 		listing = b.noteLocked(item)
 	}
-	b.partly = b.partly || listing != nil
+	b.partly = b.partly || hidden(listing)
 	return true
 }
 
-// failed has a place that could not be listed reported, unless the run has been
-// left already.
-func (b *backlog) failed(report func()) {
+// failed has what a listing yielded in place of a document reported, unless the
+// run has been left already.
+func (b *backlog) failed(listing error, report func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.partly = true
+	b.partly = b.partly || hidden(listing)
 	if !b.closed {
 		report()
 	}
+}
+
+// hidden reports whether documents may be where a listing failed.
+func hidden(listing error) bool {
+	_, empty := errors.AsType[*source.EmptyError](listing)
+	_, twin := errors.AsType[*source.CollisionError](listing)
+	return listing != nil && !empty && !twin
 }
 
 func (b *backlog) untilLocked() time.Time {
@@ -133,7 +140,7 @@ func (b *backlog) writeLocked(least int) error {
 	}
 	err := b.Journal.Fail(b.lasting(), b.Destination, b.waiting...)
 	if err == nil {
-		err = b.Journal.Resolve(b.lasting(), b.Destination, b.resolved...)
+		err = b.Journal.Dismiss(b.lasting(), b.Destination, b.resolved...)
 	}
 	b.waiting, b.resolved = b.waiting[:0], b.resolved[:0]
 	return err
@@ -226,7 +233,7 @@ func (b *backlog) forgetGone() error {
 	if len(gone) == 0 {
 		return nil
 	}
-	return b.Journal.Resolve(b.lasting(), b.Destination, gone...)
+	return b.Journal.Dismiss(b.lasting(), b.Destination, gone...)
 }
 
 // account counts what waits for the destination, by the journal.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"net/http"
 	"os"
@@ -208,6 +209,39 @@ func TestWhatIsGoneDoesNotWait(t *testing.T) {
 	assert.Equal(t, 15, summary.Ingested)
 	assert.Zero(t, summary.Waiting)
 	assert.NotNil(t, summary.LastSuccess)
+}
+
+// An empty folder and a name that two files share hide no documents; a place
+// that cannot be listed may.
+func TestWhatAListingHides(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nothing":         {nil, false},
+		"empty input":     {&source.EmptyError{Input: "docs"}, false},
+		"name collision":  {&source.CollisionError{ID: "docs/a.txt", Alias: "docs/b.txt"}, false},
+		"cannot be read":  {&source.Error{Path: "docs/secret", Err: fs.ErrPermission}, true},
+		"bucket went bad": {errors.New("cannot list"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStillWorld(t)
+			w.corpus(1)
+			all := func(yield func(source.Item, error) bool) {
+				for item, err := range w.documents() {
+					if !yield(item, err) {
+						return
+					}
+				}
+				if row.err != nil {
+					yield(source.Item{}, row.err)
+				}
+			}
+			summary, err := w.pipeline().Run(t.Context(), all)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, summary.WaitingAtLeast)
+		})
+	}
 }
 
 // midway yields documents and acts after the first n.

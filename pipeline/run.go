@@ -254,7 +254,7 @@ func (r *run) listed(item source.Item, err error, items chan<- source.Item) (mor
 	switch {
 	case r.end.Over():
 	case err != nil:
-		r.backlog.failed(func() { r.listFailed(err) })
+		r.backlog.failed(err, func() { r.listFailed(err) })
 		return true
 	case r.hand(item, items):
 		return true

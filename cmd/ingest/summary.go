@@ -48,7 +48,7 @@ func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
 
 // writeWaiting reports the documents that wait for an upstream.
 func writeWaiting(line func(format string, args ...any), s pipeline.Summary) {
-	if s.Waiting == 0 && !s.WaitingAtLeast {
+	if s.Waiting == 0 {
 		return
 	}
 	least, since := "", ""

@@ -79,6 +79,16 @@ func TestWaitingDocumentsOfAHeldJournal(t *testing.T) {
 	assert.NotNil(t, o.summary.WaitingSince)
 }
 
+// A run without any document said "at least 0 documents wait".
+func TestNothingWaitsForAnEmptyFolder(t *testing.T) {
+	c := newCommand(t)
+	require.NoError(t, os.Mkdir(c.path("empty"), 0o755))
+	o := c.run(t, "empty")
+	assert.NotContains(t, o.stdout, " wait")
+	o = c.run(t, "empty", "nowhere")
+	assert.NotContains(t, o.stdout, " wait")
+}
+
 // What waited and was deleted from the inputs waits no longer.
 func TestDeletedDocumentsDoNotWait(t *testing.T) {
 	c, model := behind(t)

@@ -466,7 +466,7 @@ func (j *Journal) Fail(ctx context.Context, destination string, problems ...Prob
 }
 
 // Dismiss drops what kept documents from being complete, where that is no
-// matter any more.
+// matter any more, and nothing else that is known about them.
 func (j *Journal) Dismiss(ctx context.Context, destination string, ids ...string) error {
 	return writeEach(ctx, j, slices.Values(ids), func(do statement, id string) error {
 		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, id)
@@ -493,14 +493,6 @@ func (j *Journal) Confirm(ctx context.Context, destination string, documents ...
 			return err
 		}
 		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, d.ID)
-	})
-}
-
-// Resolve drops what kept documents from being complete, and nothing else that
-// is known about them.
-func (j *Journal) Resolve(ctx context.Context, destination string, ids ...string) error {
-	return writeEach(ctx, j, slices.Values(ids), func(do statement, id string) error {
-		return do("DELETE FROM problem WHERE destination=? AND id=?", destination, id)
 	})
 }
 
