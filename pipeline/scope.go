@@ -26,9 +26,12 @@ func newScope(ctx context.Context, config Config) *scope {
 	s := &scope{Config: config}
 	s.ctx, s.cancel = context.WithCancelCause(resilience.WithTask(context.WithoutCancel(ctx), taskID()))
 	s.end = stop.NewEnding(s.ctx)
-	context.AfterFunc(ctx, func() {
-		s.interrupt(&StopError{Kind: StopInterrupted, Err: context.Cause(ctx)})
-	})
+	over := func() { s.interrupt(&StopError{Kind: StopInterrupted, Err: context.Cause(ctx)}) }
+	if ctx.Err() != nil {
+		over() // AfterFunc would let the work begin meanwhile
+	} else {
+		context.AfterFunc(ctx, over)
+	}
 	s.watchJournal()
 	return s
 }
