@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -32,7 +33,8 @@ type app struct {
 	parsed   *kong.Context
 	settings *Settings
 	log      *slog.Logger
-	ink      ink // of stdout
+	ink      ink                     // of stdout
+	drawn    atomic.Pointer[display] // has a progress bar; nil without one
 
 	metrics *http.Server
 	closers []func() error
@@ -91,9 +93,9 @@ func (a *app) newLogger(s *Settings) *slog.Logger {
 	}
 	options := &slog.HandlerOptions{Level: level}
 	if s.LogJSON {
-		return slog.New(slog.NewJSONHandler(a.stderr, options))
+		return slog.New(slog.NewJSONHandler(logWriter{a}, options))
 	}
-	return slog.New(slog.NewTextHandler(a.stderr, options))
+	return slog.New(slog.NewTextHandler(logWriter{a}, options))
 }
 
 // stop closes what the verb opened, last opened first.

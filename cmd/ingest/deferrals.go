@@ -21,7 +21,7 @@ const (
 // deferrals groups deferred documents by reason: an outage defers thousands
 // for the same one. The zero value is ready to use.
 type deferrals struct {
-	notBegun int
+	notBegun int         // the run ended before it sent anything of them
 	groups   []*deferral // in the order of the first document
 	others   int         // documents of further groups
 }

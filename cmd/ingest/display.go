@@ -46,8 +46,23 @@ func newDisplay(a *app) *display {
 			progressbar.OptionShowIts(), progressbar.OptionSetItsString("documents"), progressbar.OptionClearOnFinish(),
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionThrottle(100*time.Millisecond))
+		a.drawn.Store(d)
 	}
 	return d
+}
+
+// logWriter writes logs to stderr, clear of the bar that may be there.
+type logWriter struct{ app *app }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	d := w.app.drawn.Load()
+	if d == nil {
+		return w.app.stderr.Write(line)
+	}
+	d.drawing.Lock()
+	defer d.drawing.Unlock()
+	_ = d.bar.Clear() // a line of the log may begin beside the bar
+	return w.app.stderr.Write(line)
 }
 
 // expect counts the documents of inputs in the background, so that the bar can
@@ -140,8 +155,9 @@ func (d *display) step(move func(*progressbar.ProgressBar) error) {
 		return
 	}
 	d.drawing.Lock()
-	defer d.drawing.Unlock()
-	if err := move(d.bar); err != nil {
+	err := move(d.bar)
+	d.drawing.Unlock()
+	if err != nil {
 		d.app.log.Debug("progress bar", "error", err)
 	}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"syscall"
@@ -67,6 +68,18 @@ func TestProgressShowsTheTotal(t *testing.T) {
 	require.NoError(t, s.signal(os.Interrupt))
 	s.rest()
 	assert.Equal(t, 128+int(syscall.SIGINT), s.code())
+}
+
+// A line of the log is not written over the bar.
+func TestLogIsClearOfTheBar(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	corpus(t, c, 100)
+	model.Script(llmtest.From(3, inOwnWords(http.StatusInternalServerError)))
+	s := c.terminal(t, "docs")
+	text := s.rest()
+	require.Equal(t, exitTemporary, s.code(), text)
+	assert.Contains(t, text, "level=WARN")
+	assert.NotRegexp(t, `\] *time=`, text)
 }
 
 func TestColorsOnATerminal(t *testing.T) {
