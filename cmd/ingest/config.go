@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,12 +137,15 @@ func scalar[T any](value any, wrong string) error {
 // documents to the wrong place.
 func (c *configFile) unknown(app *kong.Application) error {
 	known := flagNames(app.Node)
-	for name := range c.values {
-		if !known[name] {
-			return configuration(fmt.Errorf(
-				"configuration file %s: unknown setting %q; settings are flag names without the leading dashes",
-				c.path, name))
+	for _, name := range slices.Sorted(maps.Keys(c.values)) {
+		if known[name] {
+			continue
 		}
+		advice := "settings are flag names without the leading dashes"
+		if near := nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
+			advice = fmt.Sprintf("did you mean %q?", near)
+		}
+		return configuration(fmt.Errorf("configuration file %s: unknown setting %q; %s", c.path, name, advice))
 	}
 	return nil
 }
@@ -152,7 +157,9 @@ var answers = map[string]bool{"help": true, "version": true}
 func flagNames(node *kong.Node) map[string]bool {
 	names := map[string]bool{}
 	for _, flag := range node.Flags {
-		names[flag.Name] = !answers[flag.Name]
+		if !answers[flag.Name] {
+			names[flag.Name] = true
+		}
 	}
 	for _, child := range node.Children {
 		for name := range flagNames(child) {
