@@ -68,7 +68,7 @@ func TestInstallServicesSaysWhatIsMissing(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Contains(t, said, "about 800 MB")
 	assert.Contains(t, said,
-		"missing: redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv; on Debian: sudo apt-get install")
+		"missing: redis-server prometheus prometheus-pushgateway chromium poppler-utils pandoc html2text unrtf python3-venv; on Debian: sudo apt-get install")
 	assert.NotContains(t, calls, "sudo", "nothing is done as root unless told")
 	assert.NotContains(t, calls, "apt-get -qq")
 }
@@ -79,7 +79,7 @@ func TestInstallServicesInstallsPackagesWhenTold(t *testing.T) {
 	assert.NotContains(t, said, "missing:")
 	assert.Contains(t, calls, "apt-get -qq update")
 	assert.Contains(t, calls,
-		"apt-get -qq install -y --no-install-recommends redis-server prometheus chromium poppler-utils pandoc html2text unrtf python3-venv")
+		"apt-get -qq install -y --no-install-recommends redis-server prometheus prometheus-pushgateway chromium poppler-utils pandoc html2text unrtf python3-venv")
 	assert.Contains(t, calls, "sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install")
 }
 

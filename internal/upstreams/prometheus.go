@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// Prometheus is a server that scrapes one target and evaluates its rules, both
-// four times a second.
+// Prometheus is a server that scrapes its targets and evaluates its rules.
 type Prometheus struct {
 	t    testing.TB
 	base string
@@ -29,29 +28,40 @@ type Series struct {
 	Values [][2]any
 }
 
+// A target that is a Pushgateway keeps the names of its jobs.
 const prometheusConfig = `
 global: {scrape_interval: 250ms, evaluation_interval: 250ms}
 rule_files: [rules.yml]
 scrape_configs:
   - job_name: test
+    honor_labels: true
     static_configs: [{targets: [%q]}]
 `
 
-// StartPrometheus starts a Prometheus for this test alone. target is the
-// http://host:port that serves /metrics, rules the text of its file of rules.
+// StartPrometheus starts a Prometheus for this test alone, which scrapes and
+// evaluates four times a second. target is the http://host:port that serves
+// /metrics, rules the text of its file of rules.
 func StartPrometheus(t testing.TB, target, rules string) *Prometheus {
 	t.Helper()
-	binary, config := Program(t, "prometheus"), t.TempDir()
+	config := t.TempDir()
 	for name, text := range map[string]string{
 		"rules.yml":      rules,
 		"prometheus.yml": fmt.Sprintf(prometheusConfig, strings.TrimPrefix(target, "http://")),
 	} {
 		check(t, os.WriteFile(filepath.Join(config, name), []byte(text), 0o600))
 	}
+	return StartPrometheusWith(t, filepath.Join(config, "prometheus.yml"))
+}
+
+// StartPrometheusWith starts a Prometheus for this test alone with a
+// configuration of its own, by the path of the file.
+func StartPrometheusWith(t testing.TB, config string) *Prometheus {
+	t.Helper()
+	binary := Program(t, "prometheus")
 	process := Start(t, Spec{
 		Name: "prometheus", Ports: 1,
 		Command: func(dir string, ports []int) *exec.Cmd {
-			return exec.Command(binary, "--config.file="+filepath.Join(config, "prometheus.yml"),
+			return exec.Command(binary, "--config.file="+config,
 				"--storage.tsdb.path="+dir, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", ports[0]))
 		},
 		Ready: func(ctx context.Context, addr string) error {
@@ -60,6 +70,23 @@ func StartPrometheus(t testing.TB, target, rules string) *Prometheus {
 		},
 	})
 	return &Prometheus{t: t, base: "http://" + process.Addr}
+}
+
+// StartPushgateway starts a Pushgateway for this test alone and returns its
+// address.
+func StartPushgateway(t testing.TB) string {
+	t.Helper()
+	binary := Program(t, "prometheus-pushgateway", "pushgateway")
+	process := Start(t, Spec{
+		Name: "pushgateway", Ports: 1,
+		Command: func(_ string, ports []int) *exec.Cmd {
+			return exec.Command(binary, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", ports[0]))
+		},
+		Ready: func(ctx context.Context, addr string) error {
+			return ask(ctx, http.MethodGet, "http://"+addr+"/-/ready", "")
+		},
+	})
+	return "http://" + process.Addr
 }
 
 // Query evaluates an expression now.
@@ -72,13 +99,16 @@ func (p *Prometheus) Query(expr string) []Series {
 	return found
 }
 
-// Await waits for at most a minute until the values of an expression are those
-// that want lists, with spaces in between.
+// awaitLimit is how long Await waits, for alerts that take minutes too.
+const awaitLimit = 5 * time.Minute
+
+// Await waits for at most five minutes until the values of an expression are
+// those that want lists, with spaces in between.
 func (p *Prometheus) Await(expr, want string) {
 	p.t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(time.Minute)
+	late := time.After(awaitLimit)
 	for {
 		var values []string
 		for _, s := range p.Query(expr) {
