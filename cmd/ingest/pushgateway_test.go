@@ -45,8 +45,8 @@ func firingAlert(name string) string {
 	return `count by (alertname) (ALERTS{alertname="` + name + `",alertstate="firing",job="nightly"})`
 }
 
-// Six runs with exit code 75 and four with 77, pushed to a Pushgateway, fired no
-// alert: each replaced its counters by the same numbers, and its breakers by
+// Six runs with exit code 75 and four with 77, pushed to a Pushgateway, fired
+// no alert: each replaced its counters by the same numbers, and its breakers by
 // closed ones.
 func TestAlertsFireForRunsThatPush(t *testing.T) {
 	gateway := upstreams.StartPushgateway(t)
@@ -99,8 +99,9 @@ func TestAlertsFireForRunsThatPush(t *testing.T) {
 	c.rename(t, "unmounted", "docs")
 	model.Script()
 	runs(1, 0)
-	for _, alert := range []string{"IngestUpstreamDown", "IngestCredentialsRefused", "IngestRunFailed", "IngestBacklog"} {
-		quiet(alert)
-	}
+	quiet("IngestUpstreamDown")
+	quiet("IngestCredentialsRefused")
+	quiet("IngestRunFailed")
+	quiet("IngestBacklog")
 	prometheus.Await(succeeded+" > bool "+success, "1")
 }
