@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -29,6 +30,9 @@ const beCommand = "INGEST_TEST_BE_THE_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(beCommand) != "" {
 		main()
+	}
+	if signal.Ignored(syscall.SIGHUP) { // under nohup: what is caught here is not ignored by the commands that tests start
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	testscript.Main(m, map[string]func(){"ingest": main})
 }
