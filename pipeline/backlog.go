@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -27,13 +28,23 @@ type backlog struct {
 	decider *decider
 	listed  chan struct{} // closed when the listing is over
 
-	mu       sync.Mutex
-	until    time.Time // when the run waits no longer; zero before it has ended
-	closed   bool      // the run waits no longer, and its journal may be closed
-	partly   bool      // some of the inputs were not listed
+	incomplete bool // some of the inputs were not listed; set by wait
+
+	mu        sync.Mutex
+	until     time.Time // when the run waits no longer; zero before it has ended
+	closed    bool      // the run waits no longer, and its journal may be closed
+	partly    bool      // some of the inputs were not listed
+	found     findings
+	reporting sync.WaitGroup // reports of failed that have begun
+}
+
+// findings are documents that wait, and those that do not wait any more.
+type findings struct {
 	waiting  []journal.Problem
 	resolved []string
 }
+
+func (f findings) len() int { return len(f.waiting) + len(f.resolved) }
 
 func newBacklog(s *scope, d *decider) *backlog {
 	return &backlog{scope: s, decider: d, listed: make(chan struct{})}
@@ -45,28 +56,53 @@ var errUnbegun = errors.New("the run ended before this document was begun")
 // look notes a document that the run does not come to any more, or a place that
 // could not be listed. more is false where the rest is of no interest.
 func (b *backlog) look(item source.Item, listing error) (more bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed || !b.counts() || time.Now().After(b.untilLocked()) {
-		b.partly = true
+	if !b.open() {
 		return false
 	}
 	if listing == nil {
-		listing = b.noteLocked(item)
+		listing = b.note(item)
 	}
-	b.partly = b.partly || hidden(listing)
+	if hidden(listing) {
+		b.abandon()
+	}
+	return true
+}
+
+// open reports whether the run still waits for the listing.
+func (b *backlog) open() bool {
+	counts := b.counts()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	if !counts || time.Now().After(b.untilLocked()) {
+		b.partly = true
+		return false
+	}
 	return true
 }
 
 // failed has what a listing yielded in place of a document reported, unless the
 // run has been left already.
 func (b *backlog) failed(listing error, report func()) {
+	if !b.begin(listing) {
+		return
+	}
+	defer b.reporting.Done()
+	report()
+}
+
+// begin begins the report of what a listing yielded.
+func (b *backlog) begin(listing error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.partly = b.partly || hidden(listing)
-	if !b.closed {
-		report()
+	if b.closed {
+		return false
 	}
+	b.partly = b.partly || hidden(listing)
+	b.reporting.Add(1)
+	return true
 }
 
 // hidden reports whether documents may be where a listing failed.
@@ -93,34 +129,58 @@ func (b *backlog) counts() bool {
 	return ended.Kind == StopDeferred || ended.Kind == StopDenied || ended.Kind == StopConfiguration
 }
 
-func (b *backlog) noteLocked(item source.Item) error {
+func (b *backlog) note(item source.Item) error {
 	if item.Input != "" && !b.Parsers.LikelyText(item.ID, item.Size) {
 		return nil // it will be skipped
 	}
-	done, known, err := b.Journal.Document(b.lasting(), b.Destination, item.ID)
+	found, err := b.find(item)
 	if err != nil {
 		return err
 	}
-	problem, failed, err := b.Journal.Problem(b.lasting(), b.Destination, item.ID)
+	return b.write(b.ctx, b.add(found)) // the end of the run takes back what hangs
+}
+
+// find compares a document with what the journal holds.
+func (b *backlog) find(item source.Item) (f findings, err error) {
+	done, known, err := b.Journal.Document(b.ctx, b.Destination, item.ID)
 	if err != nil {
-		return err
+		return f, err
+	}
+	problem, failed, err := b.Journal.Problem(b.ctx, b.Destination, item.ID)
+	if err != nil {
+		return f, err
 	}
 	deferred := failed && problem.Status == journal.Deferred
 	switch b.compare(item, done, known) {
 	case current:
 		if deferred {
-			b.resolved = append(b.resolved, item.ID)
+			f.resolved = []string{item.ID}
 		}
 	case changed:
 		if !failed || !deferred && !b.knownDead(item, problem) {
-			b.waiting = append(b.waiting, journal.Problem{
-				ID: item.ID, Status: journal.Deferred, Stage: "list", Kind: "not begun", Reason: errUnbegun.Error(),
+			f.waiting = []journal.Problem{{
+				ID: item.ID, Status: journal.Deferred, Stage: "list", Kind: NotBegun, Reason: errUnbegun.Error(),
 				At: time.Now(), Location: item.Location,
-			})
+			}}
 		}
 	case unclear:
 	}
-	return b.writeLocked(waitingKept)
+	return f, nil
+}
+
+// add keeps what was found, and returns it once it is worth a write.
+func (b *backlog) add(f findings) (enough findings) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return enough
+	}
+	b.found.waiting = append(b.found.waiting, f.waiting...)
+	b.found.resolved = append(b.found.resolved, f.resolved...)
+	if b.found.len() >= waitingKept {
+		enough, b.found = b.found, findings{}
+	}
+	return enough
 }
 
 // complete reports whether a document that the run did not read to its end is
@@ -133,17 +193,14 @@ func (b *backlog) complete(item source.Item) bool {
 	return err == nil && b.compare(item, done, known) == current
 }
 
-// writeLocked writes what was found once there is at least so much.
-func (b *backlog) writeLocked(least int) error {
-	if len(b.waiting)+len(b.resolved) < least {
+func (b *backlog) write(ctx context.Context, f findings) error {
+	if f.len() == 0 {
 		return nil
 	}
-	err := b.Journal.Fail(b.lasting(), b.Destination, b.waiting...)
-	if err == nil {
-		err = b.Journal.Dismiss(b.lasting(), b.Destination, b.resolved...)
+	if err := b.Journal.Fail(ctx, b.Destination, f.waiting...); err != nil {
+		return err
 	}
-	b.waiting, b.resolved = b.waiting[:0], b.resolved[:0]
-	return err
+	return b.Journal.Dismiss(ctx, b.Destination, f.resolved...)
 }
 
 // knownDead reports whether a dead letter has not been written since.
@@ -190,11 +247,10 @@ func (b *backlog) samePolicy(item source.Item, done journal.Document) bool {
 }
 
 // wait waits for the rest of the listing, for a limited time, and writes what
-// is left to write. A listing that hangs is abandoned.
+// is left to write. A listing that hangs is abandoned; a report that has begun
+// is not, since the caller gets each before Run returns.
 func (b *backlog) wait() error {
-	b.mu.Lock()
-	over := time.NewTimer(time.Until(b.untilLocked()))
-	b.mu.Unlock()
+	over := time.NewTimer(time.Until(b.deadline()))
 	defer over.Stop()
 	select {
 	case <-b.listed:
@@ -203,22 +259,37 @@ func (b *backlog) wait() error {
 	case <-b.ctx.Done():
 		b.abandon()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	return b.writeLocked(1)
+	rest := b.leave()
+	b.reporting.Wait()
+	return b.write(b.lasting(), rest)
 }
 
+func (b *backlog) deadline() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.untilLocked()
+}
+
+// abandon notes that some of the inputs are not listed.
 func (b *backlog) abandon() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.partly = true
 }
 
+// leave ends the wait, and returns what is still to be written.
+func (b *backlog) leave() (rest findings) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rest, b.found = b.found, findings{}
+	b.closed, b.incomplete = true, b.partly
+	return rest
+}
+
 // forgetGone drops the documents that wait and are no longer in the inputs,
 // once these were listed whole.
 func (b *backlog) forgetGone() error {
-	if b.DryRun || b.Gone == nil || b.partly || b.end.Over() {
+	if b.DryRun || b.Gone == nil || b.incomplete || b.end.Over() {
 		return nil
 	}
 	var gone []string
@@ -242,6 +313,6 @@ func (b *backlog) account(s *Summary) error {
 		return nil
 	}
 	totals, err := b.Journal.Totals(b.lasting(), b.Destination)
-	s.Waiting, s.WaitingAtLeast = totals.Deferred, b.partly
+	s.Waiting, s.WaitingAtLeast = totals.Deferred, b.incomplete
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -174,15 +175,21 @@ func TestTouchedDocumentsWaitUntilTheyAreRead(t *testing.T) {
 // Dead letters do not wait, unless they were written since.
 func TestDeadLettersDoNotWait(t *testing.T) {
 	w := newWorld(t, llmtest.Options{})
-	w.write("zz-empty.txt", "")
-	w.write("zz-picture.png", "\x89PNG\r\n\x1a\n")
-	_, err := w.run()
+	w.write("zz-broken.pdf", "%PDF-1.7\nthis is not the rest of one")
+	w.write("zz-changed.pdf", "%PDF-1.7\nthis is not the rest of one, either")
+	first, err := w.run()
 	require.NoError(t, err)
-	w.corpus(20)
+	require.Equal(t, 2, first.DeadLetters)
+	w.corpus(100) // the readers are busy with these when the run is stopped
+	w.write("zz-changed.pdf", "%PDF-1.7\nthis may be the rest of one")
+	changed := filepath.Join(w.dir, "docs", "zz-changed.pdf")
+	require.NoError(t, os.Chtimes(changed, time.Time{}, time.Now().Add(time.Hour)))
 	w.model.Script(llmtest.All(llmtest.Status(http.StatusInternalServerError)))
 	summary, err := w.run()
 	require.Error(t, err)
-	assert.Equal(t, 20, summary.Waiting)
+	assert.Equal(t, 101, summary.Waiting)
+	assert.Contains(t, w.deferred(), "docs/zz-changed.pdf")
+	assert.NotContains(t, w.deferred(), "docs/zz-broken.pdf")
 }
 
 // Documents that waited and are gone wait no longer, once the inputs have been
@@ -284,11 +291,47 @@ func TestCountOfTheBacklogIsBoundedInTime(t *testing.T) {
 		w.config.VectorGuard.Breaker.Trip("drill")
 		summary, err := p.Run(t.Context(), hung)
 		assert.Equal(t, pipeline.StopDeferred, stopOf(t, err).Kind)
-		assert.Equal(t, 10*time.Second, time.Since(began))
+		assert.Equal(t, backlogWait, time.Since(began))
 		assert.True(t, summary.WaitingAtLeast)
 		assert.Equal(t, 80, summary.Waiting)
 	})
 }
+
+// slowLog takes a minute for each record.
+type slowLog struct{ slog.Handler }
+
+func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowLog) Handle(context.Context, slog.Record) error {
+	time.Sleep(time.Minute)
+	return nil
+}
+
+// A listing that returned after the run had left it wrote what the run read to
+// count what waits. The race detector says so.
+func TestAbandonedListingThatReturnsRacesWithNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStillWorld(t)
+		w.corpus(100)
+		returned := make(chan struct{})
+		hung := midway(w.documents(), 80, func() { time.Sleep(backlogWait + time.Second) })
+		watched := func(yield func(source.Item, error) bool) {
+			hung(yield)
+			close(returned)
+		}
+		p := w.pipeline(func(c *pipeline.Config) { c.Logger = slog.New(slowLog{slog.DiscardHandler}) })
+		w.config.VectorGuard.Breaker.Trip("drill")
+		summary, err := p.Run(t.Context(), watched)
+		assert.Equal(t, pipeline.StopDeferred, stopOf(t, err).Kind)
+		<-returned
+		assert.True(t, summary.WaitingAtLeast)
+		assert.Equal(t, 80, summary.Waiting)
+		assert.Len(t, w.deferred(), 80)
+	})
+}
+
+// backlogWait is how long a run waits for a listing after it was stopped.
+const backlogWait = 10 * time.Second
 
 // pages is a bucket that lists ten keys a page.
 type pages struct {

@@ -42,6 +42,10 @@ const (
 // since their names are forms of one.
 const NameCollision = "name collision"
 
+// NotBegun is the kind of a document that waits since the run was stopped
+// before it came to it.
+const NotBegun = "not begun"
+
 // Document is the report on one document.
 type Document struct {
 	ID       string `json:"document"`
