@@ -25,7 +25,7 @@ func (p *preparer) prepare(item source.Item) {
 	d := newDocument(item.ID, item.Location)
 	sent, err := p.read(d, item)
 	over, isOver := errors.AsType[*outcome](err)
-	p.count(item.Input, isOver && over.result == Skipped)
+	p.count(item.Input, !isOver)
 	switch {
 	case isOver:
 		p.pass(d, over)

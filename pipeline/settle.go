@@ -28,12 +28,12 @@ type settler struct {
 	left      error              // what a deferred document was left for
 	confirmed []journal.Document // that the journal has not confirmed yet
 
-	inputs map[string]inputCount // documents by input
+	inputs map[string]bool // whether something in it is to be ingested
 }
 
 func newSettler(s *scope) *settler {
 	return &settler{
-		inputs: map[string]inputCount{},
+		inputs: map[string]bool{},
 		scope:  s, settled: make(chan Document), summary: Summary{Destination: s.Destination},
 		troubled: sync.OnceValue(func() bool {
 			totals, err := s.Journal.Totals(s.lasting(), s.Destination)
@@ -155,31 +155,25 @@ func (s *settler) confirm(least int, documents ...journal.Document) {
 	s.confirmed = nil
 }
 
-// inputCount counts documents of one input.
-type inputCount struct{ found, skipped int }
-
-// count counts a document of an input.
-func (s *settler) count(input string, skip bool) {
+// count notes an input, and whether something in it is to be ingested: a
+// document that was neither skipped nor gone.
+func (s *settler) count(input string, document bool) {
 	if input == "" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.inputs[input]
-	if n.found++; skip {
-		n.skipped++
-	}
-	s.inputs[input] = n
+	s.inputs[input] = s.inputs[input] || document
 }
 
 // emptyInputs lists, in a stable order, the inputs in which nothing was to be
-// ingested: they hold no document, or only such as were skipped.
+// ingested: they hold no document, or only such as were skipped or gone.
 func (s *settler) emptyInputs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var empty []string
-	for input, n := range s.inputs {
-		if n.found == n.skipped {
+	for input, documents := range s.inputs {
+		if !documents {
 			empty = append(empty, input)
 		}
 	}
@@ -187,9 +181,3 @@ func (s *settler) emptyInputs() []string {
 	return empty
 }
 
-// isEmpty notes an input without any document.
-func (s *settler) isEmpty(input string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inputs[input] = inputCount{}
-}

@@ -169,6 +169,27 @@ func TestFileThatVanishesIsGone(t *testing.T) {
 	assert.Contains(t, w.sources("another"), "docs/b.md", "until --prune")
 }
 
+// A volume that was unmounted after its listing left an input without anything
+// to ingest, and the run did not say so.
+func TestInputWhoseDocumentsAreAllGoneIsEmpty(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.write("a.md", "A text.")
+	w.write("b.md", "Another.")
+	w.write("c.png", png)
+	documents := w.documents()
+	summary, err := w.pipeline().Run(t.Context(), func(yield func(source.Item, error) bool) {
+		for item, err := range documents {
+			require.NoError(t, os.RemoveAll(item.Location))
+			if !yield(item, err) {
+				return
+			}
+		}
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 3, summary.Gone)
+	assert.Equal(t, []string{filepath.Join(w.dir, "docs")}, summary.EmptyInputs)
+}
+
 // Names that are forms of one name were reported in each run again, and in no
 // status.
 func TestNamesThatCollideAreKeptInTheJournal(t *testing.T) {
