@@ -216,7 +216,7 @@ func openLocked(ctx context.Context, folder string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := open(ctx, filepath.Join(folder, fileName), "mode=rwc")
+	j, err := open(ctx, filepath.Join(folder, fileName), "mode=rwc", false)
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
@@ -232,7 +232,7 @@ func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
 	if _, err := os.Stat(file); err != nil {
 		return nil, err
 	}
-	j, err := open(ctx, file, looks)
+	j, err := open(ctx, file, "mode=ro", true)
 	if !frozen.Unwritable(err) {
 		return j, err
 	}
@@ -240,7 +240,7 @@ func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j, err = open(ctx, still.Path, still.Query); err != nil {
+	if j, err = open(ctx, still.Path, still.Query, true); err != nil {
 		return nil, errors.Join(err, still.Close())
 	}
 	j.still = still
@@ -285,26 +285,23 @@ func holder(file string) string {
 	return string(note)
 }
 
-// looks is what the parameters of a journal that is opened for reading begin
-// with.
-const looks = "mode=ro"
-
-func open(ctx context.Context, file, mode string) (*Journal, error) {
+// open opens a journal with parameters of SQLite's; looks says that it is only
+// read.
+func open(ctx context.Context, file, parameters string, looks bool) (*Journal, error) {
 	query := url.Values{
 		"_txlock": {"immediate"},
 		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
 	}
-	reads := strings.HasPrefix(mode, looks)
-	if reads {
+	if looks {
 		query["_pragma"] = query["_pragma"][:1]
 	}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+mode+"&"+query.Encode())
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+parameters+"&"+query.Encode())
 	if err != nil {
 		return nil, err
 	}
 	db.SetMaxOpenConns(4)
 	j := &Journal{db: db, path: file}
-	err = j.prepare(ctx, reads)
+	err = j.prepare(ctx, looks)
 	if err == nil {
 		err = j.statements(ctx)
 	}
@@ -314,7 +311,7 @@ func open(ctx context.Context, file, mode string) (*Journal, error) {
 	return j, nil
 }
 
-func (j *Journal) prepare(ctx context.Context, reads bool) error {
+func (j *Journal) prepare(ctx context.Context, looks bool) error {
 	var found int
 	if err := j.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found); err != nil {
 		return j.wrap(err)
@@ -325,7 +322,7 @@ func (j *Journal) prepare(ctx context.Context, reads bool) error {
 			Err:  fmt.Errorf("it was written by a newer version (layout %d, this one knows %d)", found, version),
 		}
 	}
-	if reads {
+	if looks {
 		if found < version {
 			return fmt.Errorf(
 				"journal %s was written by an older version; 'ingest retry' or any run brings it up to date",
