@@ -195,7 +195,7 @@ func (r *reader) unread(err error, known func(cause error) error) error {
 	case ok:
 		return stop.Defer("read", "source unavailable", away)
 	case large:
-		return stop.DeadLetter("read", "too large", err)
+		return stop.DeadLetter("read", parse.TooLarge, err)
 	}
 	if err := known(err); err != nil {
 		return err

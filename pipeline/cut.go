@@ -117,7 +117,7 @@ func (c *cutter) release(last bool) error {
 		p.Seal(p.embed)
 	}
 	if err := p.Check(); err != nil {
-		return stop.DeadLetter("chunk", "too large", err)
+		return stop.DeadLetter("chunk", parse.TooLarge, err)
 	}
 	c.part.rows = append(c.part.rows, p)
 	c.part.bytes += len(p.Text) + len(p.embed)

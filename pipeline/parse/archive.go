@@ -47,7 +47,7 @@ func readMember(ctx context.Context, r *Registry, b *budget, name string, conten
 		in.budget = b
 		return r.member(ctx, in, emit)
 	}
-	if kindOf(err) == tooLarge {
+	if kindOf(err) == TooLarge {
 		return err
 	}
 	return emit(block.Block{Kind: block.Note, Text: err.Error(), Section: name})

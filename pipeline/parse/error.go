@@ -38,14 +38,18 @@ type Error struct {
 	Stack []byte
 }
 
+// Kinds of documents that other limits may let through.
+const (
+	TooLarge = "too large"
+	TimedOut = "timed out"
+)
+
 const (
 	unsupported       = "unsupported format"
 	empty             = "no text"
 	noTextLayer       = "no text layer"
 	passwordProtected = "password protected"
-	tooLarge          = "too large"
 	malformed         = "malformed"
-	timedOut          = "timed out"
 	crashed           = "parser crashed"
 )
 
@@ -54,9 +58,9 @@ var hints = map[string]string{
 	empty:             "nothing to do if the document is meant to be empty",
 	noTextLayer:       "run it through OCR (ocrmypdf, say) and ingest the result",
 	passwordProtected: "save a copy without the password",
-	tooLarge:          "split it, or raise the limit that the message names",
+	TooLarge:          "split it, or raise the limit that the message names",
 	malformed:         "open it in the program that made it and save it again",
-	timedOut:          "split it, or raise --parse-timeout",
+	TimedOut:          "split it, or raise --parse-timeout",
 	crashed:           "report it with the stack that the error carries; the other documents are not affected",
 }
 

@@ -136,7 +136,7 @@ func (w *jsonWalker) line(path, value string) error {
 	}
 	w.text.WriteString(strings.TrimSpace(value) + "\n")
 	if int64(w.text.Len()) > w.limit {
-		return refuse(tooLarge, fmt.Errorf("a record is larger than %d bytes (MaxSize, --max-size)", w.limit))
+		return refuse(TooLarge, fmt.Errorf("a record is larger than %d bytes (MaxSize, --max-size)", w.limit))
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ type meter struct {
 // spend adds units of work.
 func (m *meter) spend(units int64) error {
 	if done := m.done.Add(units); done > m.allowed() {
-		return refuse(tooLarge, fmt.Errorf("it takes more than %d steps to parse (MaxWork, --max-work)",
+		return refuse(TooLarge, fmt.Errorf("it takes more than %d steps to parse (MaxWork, --max-work)",
 			m.allowed()/unitsOfStep))
 	}
 	return nil
@@ -129,7 +129,7 @@ func newBudget(l Limits, size int64) *budget {
 // inside is the budget for the members of a container in this one.
 func (b *budget) inside() (*budget, error) {
 	if b.depth >= b.limits.MaxDepth {
-		return nil, refuse(tooLarge, fmt.Errorf("containers are nested more than %d deep (MaxDepth, --max-depth)",
+		return nil, refuse(TooLarge, fmt.Errorf("containers are nested more than %d deep (MaxDepth, --max-depth)",
 			b.limits.MaxDepth))
 	}
 	inner := *b
@@ -146,7 +146,7 @@ func (b *budget) entry() error {
 }
 
 func (b *budget) tooManyEntries() error {
-	return refuse(tooLarge, fmt.Errorf("more than %d members (MaxEntries, --max-entries)", b.limits.MaxEntries))
+	return refuse(TooLarge, fmt.Errorf("more than %d members (MaxEntries, --max-entries)", b.limits.MaxEntries))
 }
 
 // step takes one step of work from the budget.
@@ -195,13 +195,13 @@ func (r *budgetReader) Read(p []byte) (int, error) {
 func (b *budget) spend(n, unpacked, packed int64) error {
 	switch total := b.unpacked.Add(n); {
 	case total > b.limits.MaxUnpacked:
-		return refuse(tooLarge, fmt.Errorf("unpacks to more than %d bytes (MaxUnpacked, --max-unpacked)",
+		return refuse(TooLarge, fmt.Errorf("unpacks to more than %d bytes (MaxUnpacked, --max-unpacked)",
 			b.limits.MaxUnpacked))
 	case unpacked > b.limits.MaxSize:
-		return refuse(tooLarge, fmt.Errorf("a member unpacks to more than %d bytes (MaxSize, --max-size)",
+		return refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d bytes (MaxSize, --max-size)",
 			b.limits.MaxSize))
 	case packed > 0 && unpacked > ratioGrace && unpacked/packed > b.limits.MaxRatio:
-		return refuse(tooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio, --max-ratio)",
+		return refuse(TooLarge, fmt.Errorf("a member unpacks to more than %d times its size (MaxRatio, --max-ratio)",
 			b.limits.MaxRatio))
 	}
 	b.work.bytes.Add(n)
@@ -247,10 +247,10 @@ func (s *silence) look(now moment) error {
 	s.at, s.cpu = now.at, now.cpu
 	switch silent := now.at.Sub(s.began); {
 	case s.used >= s.limit:
-		return refuse(timedOut, fmt.Errorf(
+		return refuse(TimedOut, fmt.Errorf(
 			"the parser made no progress in %s of processor time (Timeout, --parse-timeout)", s.limit))
 	case silent >= patience*s.limit:
-		return &Error{Kind: timedOut, Later: true, Hint: laterHint, Err: fmt.Errorf(
+		return &Error{Kind: TimedOut, Later: true, Hint: laterHint, Err: fmt.Errorf(
 			"the parser made no progress in %s, and had %s of processor time: the machine may be busy, or it waits "+
 				"for something; run again, or give it more time (Timeout, --parse-timeout)",
 			silent.Round(time.Second), s.used.Round(time.Millisecond))}

@@ -124,7 +124,7 @@ func (r *Registry) member(ctx context.Context, in Input, emit func(block.Block) 
 		return emit(b)
 	})
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Kind == tooLarge {
+	if !errors.As(err, &refused) || refused.Kind == TooLarge {
 		return err
 	}
 	if refused.Kind == empty {
@@ -218,7 +218,7 @@ func (g *guardedSource) explain(name, parser string, err error) error {
 	var refused *Error
 	failed := g.failure()
 	switch isError := errors.As(err, &refused); {
-	case isError && (refused.Kind == timedOut || refused.Kind == crashed):
+	case isError && (refused.Kind == TimedOut || refused.Kind == crashed):
 	case failed != nil:
 		return fmt.Errorf("reading %s: %w", name, failed)
 	case err == nil:

@@ -77,14 +77,14 @@ func startRun(ctx context.Context, parser Parser, in Input, source *guardedSourc
 func (r *run) stop() {
 	r.cancel()
 	if r.state.CompareAndSwap(atWork, abandoned) {
-		r.crew.leave(1)
+		r.crew.addAbandoned(1)
 	}
 }
 
 func (r *run) parse(ctx context.Context) {
 	defer func() {
 		if !r.state.CompareAndSwap(atWork, ended) {
-			r.crew.leave(-1)
+			r.crew.addAbandoned(-1)
 		}
 		r.crew.working.Add(-1)
 	}()
@@ -108,7 +108,7 @@ func (r *run) parseRecovering(ctx context.Context) (err error) {
 	if s, ok := r.parser.(Streamer); !ok || !s.Streams() {
 		limit := r.in.budget.limits.MaxSize
 		if r.in.Size > limit {
-			return refuse(tooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize, --max-size)", r.in.Size, limit))
+			return refuse(TooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize, --max-size)", r.in.Size, limit))
 		}
 	}
 	return r.parser.Parse(ctx, r.in, r.emit)
@@ -220,8 +220,9 @@ type crew struct {
 	changed chan struct{} // closed when there is one less; nil if nobody waits
 }
 
-// leave adds to the number of parsers that are at work for nobody.
-func (c *crew) leave(n int) {
+// addAbandoned adds to the number of parsers that are at work for nobody. A
+// negative n is for those that have ended.
+func (c *crew) addAbandoned(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left += n; n < 0 && c.changed != nil {
@@ -259,7 +260,7 @@ func (c *crew) wait(ctx context.Context, limit time.Duration) error {
 		case <-timer.C:
 			err := fmt.Errorf("%d other parsers still work on documents that were given up; only a new process ends them",
 				maxLeftBehind)
-			return &Error{Kind: timedOut, Later: true, Hint: "run again", Err: err}
+			return &Error{Kind: TimedOut, Later: true, Hint: "run again", Err: err}
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (p *zipPackage) claim() (total int64, err error) {
 			return 0, err
 		}
 		if total += size; total > packageFactor*p.budget.limits.MaxSize {
-			return 0, refuse(tooLarge, fmt.Errorf("the parts of a workbook unpack to more than %d bytes (%d × MaxSize, --max-size)",
+			return 0, refuse(TooLarge, fmt.Errorf("the parts of a workbook unpack to more than %d bytes (%d × MaxSize, --max-size)",
 				packageFactor*p.budget.limits.MaxSize, packageFactor))
 		}
 	}
