@@ -52,18 +52,18 @@ func Push(ctx context.Context, gateway, job string) error {
 // files that end in .prom. As with Push, what the process does not know about
 // runs stays as it is in the file.
 func WriteTextfile(path string) error {
-	all := prometheus.Gatherers{prometheus.DefaultGatherer, kept(path)}
+	all := prometheus.Gatherers{prometheus.DefaultGatherer, keptRunMetrics(path)}
 	if err := prometheus.WriteToTextfile(path, all); err != nil {
 		return &DeliveryError{To: path, Err: err}
 	}
 	return nil
 }
 
-// kept gathers what a file says about runs, where this process does not know
+// keptRunMetrics gathers what a file says about runs, where this process does not know
 // it. A file that is missing or that cannot be read says nothing.
-func kept(path string) prometheus.GathererFunc {
+func keptRunMetrics(path string) prometheus.GathererFunc {
 	return func() ([]*dto.MetricFamily, error) {
-		old := read(path)
+		old := readRunMetrics(path)
 		known, err := prometheus.DefaultGatherer.Gather()
 		for _, family := range known {
 			delete(old, family.GetName())
@@ -72,8 +72,8 @@ func kept(path string) prometheus.GathererFunc {
 	}
 }
 
-// read returns the metrics about runs in a file, by name.
-func read(path string) map[string]*dto.MetricFamily {
+// readRunMetrics returns the metrics about runs in a file, by name.
+func readRunMetrics(path string) map[string]*dto.MetricFamily {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil
