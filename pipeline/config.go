@@ -99,7 +99,7 @@ type Config struct {
 	// Grace is how long calls in flight may continue after the run's context
 	// has ended. Default: 5 s.
 	Grace time.Duration
-	// DoctorWait is how long Doctor waits for each upstream. Default: 30 s.
+	// DoctorWait is how long Findings waits for each upstream. Default: 30 s.
 	DoctorWait time.Duration
 
 	// RetryDeadLetters tries again what is a dead letter and has not changed.

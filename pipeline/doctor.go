@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
-// Finding is what Doctor says of one upstream.
+// Finding is what Findings says of one upstream.
 type Finding struct {
 	Upstream string `json:"upstream"`
 	Chat     bool   `json:"chat,omitempty"` // about the chat model, not the embedding model
@@ -26,17 +25,15 @@ type Finding struct {
 	Stop *StopError `json:"-"`
 }
 
-// SilenceError says that an upstream did not answer Doctor in time.
+// SilenceError says that an upstream did not answer in time.
 type SilenceError struct{ Waited time.Duration }
 
 func (e *SilenceError) Error() string { return fmt.Sprintf("no answer within %s", e.Waited) }
 
-// Doctor reaches each upstream once and says what is wrong. It writes nothing.
-// The chat model is asked only where there is enrichment. An upstream that does
-// not answer within Config.DoctorWait is found silent, see [SilenceError].
-func (p *Pipeline) Doctor(ctx context.Context) []Finding { return slices.Collect(p.Findings(ctx)) }
-
-// Findings is Doctor for callers that show each finding once it is known.
+// Findings reaches each upstream once and says what is wrong, one after the
+// other as the sequence is read. It writes nothing. The chat model is asked only
+// where there is enrichment. An upstream that does not answer within
+// Config.DoctorWait is found silent, see [SilenceError].
 func (p *Pipeline) Findings(ctx context.Context) iter.Seq[Finding] {
 	return func(yield func(Finding) bool) {
 		_ = yield(p.examine(ctx, service.ObjectStore, (*run).examineObjects)) &&

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+	openai "github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -173,7 +176,7 @@ func TestDoctor(t *testing.T) {
 	p, err := pipeline.New(w.config)
 	require.NoError(t, err)
 	w.model.Script(llmtest.All(llmtest.Status(http.StatusUnauthorized)))
-	findings := p.Doctor(t.Context())
+	findings := slices.Collect(p.Findings(t.Context()))
 	require.Len(t, findings, 3)
 	assert.True(t, findings[0].OK)
 	assert.Contains(t, findings[0].Detail, "will be created")
@@ -186,7 +189,7 @@ func TestDoctor(t *testing.T) {
 	without.CreateBucket = false
 	foreign, err := pipeline.New(without)
 	require.NoError(t, err)
-	findings = foreign.Doctor(t.Context())
+	findings = slices.Collect(foreign.Findings(t.Context()))
 	assert.False(t, findings[0].OK, "the bucket was not made by looking, and will not be")
 	assert.Equal(t, pipeline.StopConfiguration, findings[0].Stop.Kind)
 
@@ -194,47 +197,68 @@ func TestDoctor(t *testing.T) {
 	w.model.Script()
 	_, err = w.run()
 	require.NoError(t, err)
-	for _, finding := range p.Doctor(t.Context()) {
+	for finding := range p.Findings(t.Context()) {
 		assert.True(t, finding.OK, finding.Detail)
 	}
 	other := w.config
 	other.Model = "another"
 	p, err = pipeline.New(other)
 	require.NoError(t, err)
-	assert.ErrorContains(t, p.Doctor(t.Context())[1].Stop, "another")
+	assert.ErrorContains(t, slices.Collect(p.Findings(t.Context()))[1].Stop, "another")
 }
 
-// A server that accepts the connection and says nothing kept Doctor waiting for
+// silent is a model server that accepts a call and says nothing.
+type silent struct{}
+
+func (silent) CreateEmbeddings(
+	ctx context.Context, _ openai.EmbeddingRequestConverter,
+) (answer openai.EmbeddingResponse, err error) {
+	<-ctx.Done()
+	return answer, ctx.Err()
+}
+
+func (silent) CreateChatCompletion(
+	ctx context.Context, _ openai.ChatCompletionRequest,
+) (answer openai.ChatCompletionResponse, err error) {
+	<-ctx.Done()
+	return answer, ctx.Err()
+}
+
+// A server that accepts the connection and says nothing kept doctor waiting for
 // as long as its client would wait, ten minutes for a chat model.
 func TestDoctorDoesNotWaitForASilentServer(t *testing.T) {
-	w := newWorld(t, llmtest.Options{})
-	w.config.DoctorWait = 50 * time.Millisecond
-	w.config.Places = map[string]stop.Place{"llm": {Address: "http://silent"}, "s3": {Address: "http://store"}}
-	w.config.Enrich = pipeline.Enrichment{Title: true, Client: w.client(llm.Config{}), Model: "chat"}
-	p, err := pipeline.New(w.config)
-	require.NoError(t, err)
-	w.model.Script(llmtest.All(llmtest.Hang()))
-	findings := p.Doctor(t.Context())
-	require.Len(t, findings, 4)
-	assert.True(t, findings[0].OK)
-	assert.Equal(t, "http://store", findings[0].Address)
-	for i, chat := range []bool{false, true} {
-		f := findings[2+i]
-		assert.Equal(t, chat, f.Chat)
-		assert.False(t, f.OK)
-		assert.Equal(t, "no answer within 50ms", f.Detail)
-		assert.Equal(t, "http://silent", f.Address)
-		require.ErrorAs(t, f.Stop, new(*pipeline.SilenceError))
-		assert.Equal(t, pipeline.StopDeferred, f.Stop.Kind)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newStillWorld(t)
+		w.config.Embeddings = silent{}
+		w.config.Places = map[string]stop.Place{"llm": {Address: "http://silent"}, "s3": {Address: "http://store"}}
+		w.config.Enrich = pipeline.Enrichment{Title: true, Client: silent{}, Model: "chat"}
+		p, err := pipeline.New(w.config)
+		require.NoError(t, err)
+		began := time.Now()
+		findings := slices.Collect(p.Findings(t.Context()))
+		assert.Equal(t, time.Minute, time.Since(began).Round(time.Second), "twice the default")
+		require.Len(t, findings, 4)
+		assert.True(t, findings[0].OK, findings[0].Detail)
+		assert.Equal(t, "http://store", findings[0].Address)
+		for i, chat := range []bool{false, true} {
+			f := findings[2+i]
+			assert.Equal(t, chat, f.Chat)
+			assert.False(t, f.OK)
+			assert.Equal(t, "no answer within 30s", f.Detail)
+			assert.Equal(t, "http://silent", f.Address)
+			require.ErrorAs(t, f.Stop, new(*pipeline.SilenceError))
+			assert.Equal(t, pipeline.StopDeferred, f.Stop.Kind)
+		}
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	assert.NotErrorAs(t, p.Doctor(ctx)[2].Stop, new(*pipeline.SilenceError), "the caller has left")
-	for f := range p.Findings(t.Context()) {
-		assert.Equal(t, "s3", f.Upstream)
-		break
-	}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		left := slices.Collect(p.Findings(ctx))[2]
+		assert.NotErrorAs(t, left.Stop, new(*pipeline.SilenceError), "the caller has left")
+		for f := range p.Findings(t.Context()) {
+			assert.Equal(t, "s3", f.Upstream)
+			break
+		}
+	})
 }
 
 // dies is a vector store that takes so many writes: from then on nothing is

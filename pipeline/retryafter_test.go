@@ -38,7 +38,7 @@ func TestEveryCallPassesOnTheRetryAfter(t *testing.T) {
 						return stopOf(t, err)
 					},
 					"doctor": func() *pipeline.StopError {
-						for _, finding := range w.pipeline().Doctor(t.Context()) {
+						for finding := range w.pipeline().Findings(t.Context()) {
 							if finding.Upstream == "llm" {
 								return finding.Stop
 							}
