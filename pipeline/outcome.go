@@ -17,55 +17,58 @@ import (
 
 // The conditions of an upstream in a Summary.
 const (
-	upstreamUp      = "up"
-	upstreamDown    = "down"
-	upstreamRefused = "refused"
+	UpstreamUp      = "up"
+	UpstreamDown    = "down"
+	UpstreamRefused = "refused"
 )
 
-// serviceNames are those of run.services, in their order.
-var serviceNames = [...]string{service.ObjectStore, service.VectorStore, service.Model}
-
-// find sets how the run found its upstreams. breakers are theirs, in the order
-// of serviceNames, and before is the summary of the last run.
-func (s *Summary) find(before Summary, ended *StopError, breakers []resilience.Snapshot) {
+// setUpstreams sets how the run found its upstreams. services are those of
+// run.services, and before is the summary of the last run.
+func (s *Summary) setUpstreams(before Summary, ended error, services []*service.Service) {
 	s.Upstreams = map[string]string{}
-	for i, name := range serviceNames {
-		now := s.condition(name, breakers[i], ended)
-		s.Upstreams[name] = cmp.Or(now, before.Upstreams[name], upstreamUp)
+	for i, name := range [...]string{service.ObjectStore, service.VectorStore, service.Model} {
+		found := cmp.Or(s.condition(name, services[i], ended), before.Upstreams[name])
+		if found != "" {
+			s.Upstreams[name] = found
+		}
 	}
 }
 
 // condition is that of one upstream; empty where the run does not show it.
-func (s *Summary) condition(name string, b resilience.Snapshot, ended *StopError) string {
+func (s *Summary) condition(name string, called *service.Service, ended error) string {
+	stopped, _ := errors.AsType[*StopError](ended)
+	blamed := !s.Worked(ended) && stopped != nil && stopped.Upstream == name
+	b := called.Breaker().Snapshot()
 	switch {
 	case !b.Shadow && b.Held == "" && b.State != resilience.Closed:
-		return upstreamDown
-	case s.worked(ended):
-		return upstreamUp
-	case ended.Upstream != name || b.Held == "forced_open":
+		return UpstreamDown
+	case !blamed && called.Worked():
+		return UpstreamUp
+	case !blamed || b.Held == "forced_open":
 		return ""
-	case ended.Kind == StopDenied:
-		return upstreamRefused
-	case ended.Kind == StopDeferred && stop.VerdictOf(ended.Err).Outcome != resilience.Throttled:
-		return upstreamDown
+	case stopped.Kind == StopDenied:
+		return UpstreamRefused
+	case stopped.Kind == StopDeferred && !stop.Throttled(stopped):
+		return UpstreamDown
 	}
 	return ""
 }
 
-// worked reports whether no upstream kept the run from its work: nothing ended
-// it early, and if it left documents behind, then not for an upstream that let
-// none through.
-func (s *Summary) worked(ended *StopError) bool {
-	if ended == nil {
-		return true
+// Worked reports whether no upstream kept a run from its work: nothing ended it
+// early, and if it left documents behind, then not for an upstream that let
+// none through. err is the error that came with the summary.
+func (s *Summary) Worked(err error) bool {
+	if left, through := errors.AsType[*stop.LeftError](err); through {
+		return s.Ingested > 0 || stop.Upstream(left.Cause) == ""
 	}
-	left, through := errors.AsType[*stop.LeftError](ended.Err)
-	return through && (s.Ingested > 0 || stop.Upstream(left.Cause) == "")
+	return s.Stopped == nil && err == nil
 }
 
-// lastSummary is that of the last run and when it ended, the zero time if the
-// journal knows no run.
-func lastSummary(ctx context.Context, j *journal.Journal, destination string) (s Summary, at time.Time, err error) {
+// LastSummary reads from a journal the summary of a destination's last run and
+// when that ended, the zero time if the journal knows no run. What the summary
+// of an earlier version lacks is set as far as it is known. A summary that
+// cannot be decoded is an error that comes with the time.
+func LastSummary(ctx context.Context, j *journal.Journal, destination string) (s Summary, at time.Time, err error) {
 	text, at, err := j.LastRun(ctx, destination)
 	if err != nil || text == nil {
 		return s, time.Time{}, err
@@ -87,9 +90,9 @@ func (s *Summary) dateEarlier(at time.Time) {
 	}
 }
 
-// date sets since when documents wait and when a run last succeeded. before is
+// setDates sets since when documents wait and when a run last succeeded. before is
 // the summary of the last run, zero before the first.
-func (s *Summary) date(before Summary, now time.Time) {
+func (s *Summary) setDates(before Summary, now time.Time) {
 	now = now.UTC().Round(0)
 	if s.WaitingSince = nil; s.Waiting > 0 {
 		s.WaitingSince = cmp.Or(before.WaitingSince, &now)
@@ -112,7 +115,7 @@ func publish(m *metrics.Pipeline, s Summary, at time.Time) {
 	}
 	m.Waiting(s.Waiting, since)
 	for name, condition := range s.Upstreams {
-		m.Upstream(name, condition != upstreamDown, condition == upstreamRefused)
+		m.Upstream(name, condition != UpstreamDown, condition == UpstreamRefused)
 	}
 }
 

@@ -1,7 +1,10 @@
 package pipeline_test
 
 import (
+	"database/sql"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +159,78 @@ func TestWhatARunDoesNotShowStays(t *testing.T) {
 	assert.Equal(t, map[string]string{"llm": "refused", "milvus": "down", "s3": "up"}, s.Upstreams)
 	assert.InDelta(t, 1, got["credentials_refused llm"], 0)
 	assert.NotContains(t, got, "upstream_up milvus")
+}
+
+// A run with nothing to ingest showed the model server up and its key accepted,
+// although it had not called it.
+func TestARunShowsOnlyTheUpstreamsThatItCalled(t *testing.T) {
+	w := newWorld(t, llmtest.Options{})
+	w.write("a.txt", "Text.")
+	idle := func(change ...func(*pipeline.Config)) (pipeline.Summary, gauges) {
+		t.Helper()
+		require.NoError(t, os.Rename(filepath.Join(w.dir, "docs"), filepath.Join(w.dir, "elsewhere")))
+		require.NoError(t, os.Mkdir(filepath.Join(w.dir, "docs"), 0o755))
+		s, got := w.process(change...)
+		require.NoError(t, os.Remove(filepath.Join(w.dir, "docs")))
+		require.NoError(t, os.Rename(filepath.Join(w.dir, "elsewhere"), filepath.Join(w.dir, "docs")))
+		return s, got
+	}
+	first, got := idle()
+	assert.Empty(t, first.Upstreams)
+	assert.NotContains(t, got, "upstream_up llm", "no run has called it yet")
+
+	w.model.Script(llmtest.All(llmtest.Status(http.StatusUnauthorized)))
+	denied, _ := w.process()
+	want := map[string]string{"llm": pipeline.UpstreamRefused, "milvus": pipeline.UpstreamUp, "s3": pipeline.UpstreamUp}
+	assert.Equal(t, want, denied.Upstreams)
+
+	w.model.Script()
+	s, got := idle()
+	assert.Equal(t, want, s.Upstreams)
+	assert.Equal(t, 1, s.Waiting)
+	assert.InDelta(t, 1, got["credentials_refused llm"], 0)
+
+	dry, _ := w.process(func(c *pipeline.Config) { c.DryRun = true })
+	assert.Nil(t, dry.Upstreams, "it calls none")
+	deleted, err := w.pipeline().Delete(t.Context(), "docs/b.txt")
+	require.NoError(t, err)
+	assert.Nil(t, deleted.Upstreams)
+
+	s, got = w.process()
+	assert.Equal(t, map[string]string{"llm": "up", "milvus": "up", "s3": "up"}, s.Upstreams)
+	assert.NotContains(t, got, "credentials_refused llm")
+}
+
+// A summary that cannot be read stopped each run from then on, for the sake of
+// the metrics.
+func TestRunWithoutTheSummaryOfTheLastOne(t *testing.T) {
+	w := newStillWorld(t)
+	w.corpus(2)
+	require.NoError(t, w.config.Journal.EndRun(t.Context(), "test", time.Now(), []string{"of another version"}))
+	s, got := w.process()
+	assert.Equal(t, 2, s.Ingested)
+	assert.InDelta(t, 1, got["last_run_result done"], 0)
+}
+
+// A run whose end could not be written had already set the metrics to a success.
+func TestNoSuccessWithoutItsRecord(t *testing.T) {
+	w := newStillWorld(t)
+	w.corpus(2)
+	first, _ := w.process()
+	w.write("new.txt", "A new note.")
+	other, err := sql.Open("sqlite", filepath.Join(w.dir, "journal", "journal.db"))
+	require.NoError(t, err)
+	defer other.Close()
+	_, err = other.ExecContext(t.Context(),
+		"CREATE TRIGGER full BEFORE INSERT ON run BEGIN SELECT RAISE(ABORT, 'the disk is full'); END")
+	require.NoError(t, err)
+	s, got := w.process()
+	require.NotNil(t, s.Stopped)
+	assert.Equal(t, pipeline.StopFault, s.Stopped.Kind)
+	assert.Contains(t, s.Stopped.Reason, "the disk is full")
+	assert.Equal(t, first.LastSuccess, s.LastSuccess)
+	assert.InDelta(t, float64(first.LastSuccess.UnixMilli())/1000, got["last_success_timestamp_seconds"], 0.001)
+	assert.InDelta(t, 1, got["last_run_result fault"], 0)
 }
 
 // A run that went through and left documents behind found an upstream down only

@@ -92,7 +92,8 @@ type Summary struct {
 	Unanswered       int    `json:"unanswered,omitempty"`     // questions without useful answer
 	Unenriched       int    `json:"unenriched,omitempty"`     // documents that lack enrichment
 	// EmptyInputs are the folders and prefixes, as given, in which nothing was
-	// to be ingested: they hold no document, or only such as were skipped.
+	// to be ingested: they hold no document, or only such as were skipped or
+	// gone.
 	EmptyInputs []string `json:"empty_inputs,omitempty"`
 	// Waiting counts the documents of the destination that are known to be not
 	// ingested yet in their present version: those that were deferred, and
@@ -110,10 +111,11 @@ type Summary struct {
 	LastSuccess *time.Time    `json:"last_success,omitempty"`
 	Elapsed     time.Duration `json:"elapsed_ns"`
 	Stopped     *Stop         `json:"stopped,omitempty"`
-	// Upstreams says how the run found each upstream: up, down if the run
-	// failed because of it or left its breaker open, or refused if it refuses
-	// the credentials or the quota. What the run did not come to know is as the
-	// run before found it.
+	// Upstreams says how Run found each upstream: UpstreamUp if a call went
+	// well, UpstreamDown if the run failed because of it or left its breaker
+	// open, or UpstreamRefused if it refuses the credentials or the quota. What
+	// a run did not call is as the run before found it, and left out if no run
+	// has called it. Nil for a dry run, Delete and Prune.
 	Upstreams map[string]string `json:"upstreams,omitempty"`
 	// Breakers are the states of the three breakers at the end of the run, that
 	// of a breaker which refused the call for which the run stopped at the
@@ -162,9 +164,9 @@ func (s *Summary) add(d Document) {
 	}
 }
 
-// Stand sets Breakers and Holds. The breaker that refused the call for which a
+// SetBreakers sets Breakers and Holds. The breaker that refused the call for which a
 // run stopped stands as it refused: it may have changed since.
-func (s *Summary) Stand(ended *StopError, all ...resilience.Snapshot) {
+func (s *Summary) SetBreakers(ended *StopError, all ...resilience.Snapshot) {
 	s.Breakers, s.Holds = make(map[string]string, len(all)), nil
 	refused, as := refusal(ended)
 	for _, b := range all {

@@ -126,10 +126,10 @@ func (r *run) stages(chunker *chunk.Chunker) {
 // recall reads how the last run ended, which the metrics say until this one
 // ends.
 func (r *run) recall() {
-	before, at, err := lastSummary(r.ctx, r.Journal, r.Destination)
+	before, at, err := LastSummary(r.ctx, r.Journal, r.Destination)
 	switch {
 	case err != nil:
-		_ = r.end.Fault(err)
+		r.Logger.Warn("the summary of the last run is not known; metrics say nothing about it", "error", err)
 	case !at.IsZero():
 		r.before = before
 		publish(r.Metrics, before, at)
@@ -285,7 +285,7 @@ func (r *run) listFailed(err error) {
 		return
 	}
 	if none, ok := errors.AsType[*source.EmptyError](err); ok {
-		r.isEmpty(none.Input)
+		r.count(none.Input, false)
 		return
 	}
 	if collision, ok := errors.AsType[*source.CollisionError](err); ok && collision.Alias != "" {
@@ -329,8 +329,7 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	if err := r.backlog.account(&r.summary); err != nil && ended == nil {
 		ended = &StopError{Kind: StopFault, Err: err}
 	}
-	r.summary.Stand(ended, r.snapshots()...)
-	r.summary.find(r.before, ended, r.snapshots())
+	r.summary.SetBreakers(ended, r.snapshots()...)
 	if ended == nil {
 		return r.summary, nil
 	}
@@ -385,15 +384,20 @@ func (r *run) leftovers() *StopError {
 	return stop.Later(stop.Upstream(left.Cause), time.Now().Add(models.Config().ResetTimeout), left)
 }
 
-// keepSummary dates the summary and leaves it for the next look at the journal
-// and at the metrics.
+// keepSummary completes the summary by that of the run before, and leaves it
+// for the next look at the journal and at the metrics.
 func (r *run) keepSummary(ctx context.Context, now time.Time, ended error) (Summary, error) {
-	r.summary.date(r.before, now)
-	publish(r.Metrics, r.summary, now)
+	r.summary.setUpstreams(r.before, ended, r.services)
+	r.summary.setDates(r.before, now)
 	err := r.Journal.EndRun(context.WithoutCancel(ctx), r.Destination, now, r.summary)
-	if err != nil && ended == nil {
-		r.Metrics.RunEnded(now, string(StopFault))
-		return r.summary, &StopError{Kind: StopFault, Err: err}
+	if err != nil {
+		r.summary.LastSuccess = r.before.LastSuccess
 	}
+	if err != nil && ended == nil {
+		fault := &StopError{Kind: StopFault, Err: err}
+		r.summary.Stopped, ended = fault.Report(r.Places), fault
+		r.logStop(r.summary.Stopped)
+	}
+	publish(r.Metrics, r.summary, now)
 	return r.summary, ended
 }

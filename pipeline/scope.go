@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/penstock-go/penstock/pipeline/parse"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 )
@@ -100,7 +101,7 @@ func (s *scope) lasting() context.Context { return context.WithoutCancel(s.ctx) 
 // tried again.
 func (s *scope) tried(d *document, kind string) string {
 	switch kind {
-	case "too large", "timed out":
+	case parse.TooLarge, parse.TimedOut:
 		return policyWithin(d.plain, s.Parsers.Limits())
 	}
 	return d.plain

@@ -180,4 +180,3 @@ func (s *settler) emptyInputs() []string {
 	slices.Sort(empty)
 	return empty
 }
-

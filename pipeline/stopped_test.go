@@ -74,7 +74,7 @@ func TestSummaryOfABreakerThatChangedAfterItRefused(t *testing.T) {
 			require.Error(t, refused)
 			row.after(b)
 			var s pipeline.Summary
-			s.Stand(stop.Of(&stop.CallError{Upstream: "llm", Err: refused}), b.Snapshot())
+			s.SetBreakers(stop.Of(&stop.CallError{Upstream: "llm", Err: refused}), b.Snapshot())
 			assert.Equal(t, map[string]string{"llm": row.state}, s.Breakers)
 			assert.Equal(t, row.hold, s.Holds["llm"])
 		})
@@ -96,9 +96,9 @@ func TestSummaryOfABreakerThatWasProbed(t *testing.T) {
 		return nil
 	}))
 	var s pipeline.Summary
-	s.Stand(stop.Of(refused), b.Snapshot())
+	s.SetBreakers(stop.Of(refused), b.Snapshot())
 	assert.Equal(t, "half_open", s.Breakers["llm"])
-	s.Stand(nil, b.Snapshot())
+	s.SetBreakers(nil, b.Snapshot())
 	assert.Equal(t, "closed", s.Breakers["llm"])
 }
 

@@ -185,7 +185,7 @@ func (d *display) unopened(ctx context.Context, err error) error {
 		return err
 	}
 	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
-	summary.Stand(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
+	summary.SetBreakers(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
 	d.app.countWaiting(ctx, &summary)
 	d.summary(summary)
 	unreached(stop)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/smithy-go"
@@ -40,6 +41,7 @@ type Service struct {
 	answered func(error) bool         // the error is an answer of the service
 	settled  func(resilience.Verdict) // the user's; nil for none
 	own      *inflight.Limiter        // of this pipeline; nil where calls are not limited
+	worked   *atomic.Bool             // a limited call went well; nil where calls are not limited
 	users    *inflight.Limiter        // of the guard; likewise
 }
 
@@ -114,7 +116,7 @@ func (s Service) Limited(limit int) (*Service, error) {
 			s.breaker.Name(), s.users.Breaker().Name())
 	}
 	limiter, err := inflight.New(s.breaker, limit)
-	s.own = limiter
+	s.own, s.worked = limiter, new(atomic.Bool)
 	return &s, err
 }
 
@@ -124,6 +126,10 @@ func (s *Service) Close(cause error) {
 		s.own.Close(cause)
 	}
 }
+
+// Worked reports whether a call of the service has gone well, where it is
+// limited.
+func (s *Service) Worked() bool { return s.worked != nil && s.worked.Load() }
 
 // Breaker is the breaker that guards the service.
 func (s *Service) Breaker() *resilience.Breaker { return s.breaker }
@@ -175,7 +181,13 @@ func (s *Service) Within(ctx context.Context, operation string, fn func(counted 
 		return err
 	}
 	defer slot.Leave()
-	return fn(slot.Settled)
+	return fn(both(slot.Settled, s.note))
+}
+
+func (s *Service) note(v resilience.Verdict) {
+	if v.Outcome == resilience.Success {
+		s.worked.Store(true)
+	}
 }
 
 // shut is the error of waiting at the guard's limiter. Nothing was sent.

@@ -138,6 +138,10 @@ func VerdictOf(err error) resilience.Verdict {
 	return resilience.Verdict{Outcome: resilience.Ignored}
 }
 
+// Throttled reports whether an error comes from a call whose upstream asked for
+// patience: it is not down.
+func Throttled(err error) bool { return VerdictOf(err).Outcome == resilience.Throttled }
+
 // Of is the stop that an error calls for whatever the work was: an open
 // breaker, a refused credential, a rate limit, a configuration that does not
 // fit. It is nil for an error that concerns one call alone.
