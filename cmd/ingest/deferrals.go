@@ -35,7 +35,7 @@ type deferral struct {
 }
 
 func (d *deferrals) add(doc pipeline.Document) {
-	if doc.Kind == "not begun" || doc.Kind == "stopped" && doc.Reason == stop.ErrEnded.Error() {
+	if doc.Kind == pipeline.NotBegun || doc.Kind == "stopped" && doc.Reason == stop.ErrEnded.Error() {
 		d.notBegun++
 		return
 	}

@@ -40,27 +40,23 @@ func (a *app) startDelivery() error {
 // zeros. A service delivers after each pass.
 func (a *app) ended(ctx context.Context, err error) {
 	verb, _, _ := strings.Cut(a.parsed.Command(), " ")
-	switch {
-	case a.dry:
+	if a.dry || verb != "run" && verb != "retry" && verb != "delete" {
 		return
-	case verb == "run" || verb == "retry":
-		metrics.Ingest.RunEnded(time.Now(), runResult(ctx, err))
-	case verb != "delete":
-		return
+	}
+	if result := failedResult(ctx, err); result != "" && verb != "delete" {
+		metrics.Ingest.RunEnded(time.Now(), result)
 	}
 	a.deliver(context.WithoutCancel(ctx))
 }
 
-// runResult is how a run ended, in the words of the metrics.
-func runResult(ctx context.Context, err error) string {
-	if isSkip(err) {
-		return "done"
-	}
+// failedResult is how a command ended that did not go through, in the words of
+// the metrics: the run in it may not have begun, or something after it failed.
+// It is empty for one that went through: there the pipeline has recorded how
+// the run ended. Exit code 65 does not say whether the run met dead letters.
+func failedResult(ctx context.Context, err error) string {
 	switch code := exitCode(ctx, err); {
-	case code == exitOK:
-		return "done"
-	case code == exitData:
-		return "dead_letters"
+	case code == exitOK || code == exitData || isSkip(err):
+		return ""
 	case code == exitTemporary:
 		return string(stop.Deferred)
 	case code == exitDenied:
@@ -76,7 +72,7 @@ func runResult(ctx context.Context, err error) string {
 // unreached records the upstream that kept a run from its beginning.
 func unreached(ended *stop.Error) {
 	if ended.Upstream != "" {
-		down := ended.Kind == stop.Deferred && stop.VerdictOf(ended.Err).Outcome != resilience.Throttled
+		down := ended.Kind == stop.Deferred && !stop.Throttled(ended)
 		metrics.Ingest.Upstream(ended.Upstream, !down, ended.Kind == stop.Denied)
 	}
 }

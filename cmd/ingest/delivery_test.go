@@ -105,6 +105,56 @@ func TestTextfileOfARunThatDidNotBegin(t *testing.T) {
 	}
 }
 
+// A dry run that could not begin replaced the result of the last run.
+func TestDryRunThatDidNotBeginLeavesTheMetricsAlone(t *testing.T) {
+	c := newCommand(t, "PENSTOCK_METRICS_TEXTFILE=out.prom")
+	c.write(t, "docs/a.md", "A text.")
+	require.Zero(t, c.run(t, "docs").code)
+	before := c.read(t, "out.prom")
+	for _, args := range [][]string{
+		{"--dry-run", "nosuch"}, {"run", "--dry-run", "nosuch"}, {"--dry-run", "statsu"}, {"--dry-run", "docs", "--timeout=1ms"},
+		{"--dry-run", "docs", "--audit-log=nowhere/a"},
+	} {
+		require.NotZero(t, c.run(t, args...).code, args)
+		assert.True(t, before == c.read(t, "out.prom"), args)
+	}
+}
+
+// Exit code 65 of a run without any dead letter became the result dead_letters.
+func TestResultOfARunWithoutDeadLetters(t *testing.T) {
+	for name, row := range map[string]struct {
+		args    []string
+		prepare func(*command)
+		result  string
+	}{
+		"an empty folder": {[]string{"docs", "empty", "--strict"}, func(c *command) {
+			require.NoError(t, os.MkdirAll(filepath.Join(c.dir, "empty"), 0o755))
+		}, "done"},
+		"a refused --prune": {[]string{"docs", "--prune", "--prune-limit=0"}, func(c *command) {
+			require.NoError(t, os.Remove(filepath.Join(c.dir, "docs", "b.md")))
+		}, "done"},
+		"a known dead letter": {[]string{"docs", "dead", "--strict"}, func(c *command) {
+			c.write(t, "dead/a.html", "<title>Nothing</title>")
+			require.Equal(t, exitData, c.run(t, "dead").code)
+			require.Contains(t, c.read(t, "out.prom"), `ingest_last_run_result{result="dead_letters"} 1`)
+		}, "done"},
+		"a new dead letter": {[]string{"docs", "dead"}, func(c *command) {
+			c.write(t, "dead/a.html", "<title>Nothing</title>")
+		}, "dead_letters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCommand(t, "PENSTOCK_METRICS_TEXTFILE=out.prom")
+			c.write(t, "docs/a.md", "A text.")
+			c.write(t, "docs/b.md", "Another.")
+			require.Zero(t, c.run(t, "docs").code)
+			row.prepare(c)
+			o := c.run(t, row.args...)
+			require.Equal(t, exitData, o.code, o.stdout+o.stderr)
+			assert.Contains(t, c.read(t, "out.prom"), `ingest_last_run_result{result="`+row.result+`"} 1`)
+		})
+	}
+}
+
 // The journal is held by another run, whose metrics stay.
 func TestTextfileWhileAnotherRunHoldsTheJournal(t *testing.T) {
 	url, asked, release := gatedModel(t)

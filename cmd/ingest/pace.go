@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/penstock-go/penstock/cmd/ingest/internal/statuspage"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
@@ -37,7 +36,7 @@ type pace struct {
 func (p *pace) next(now time.Time, summary pipeline.Summary, ended error) time.Time {
 	probe := p.probe(ended)
 	p.failed++
-	if !probe.IsZero() || !failedUpstream(ended) || statuspage.Worked(summary, ended) {
+	if !probe.IsZero() || !failedUpstream(ended) || summary.Worked(ended) {
 		p.failed = 0
 	}
 	reset, failMax := p.policy(ended)
@@ -59,7 +58,7 @@ func (p *pace) next(now time.Time, summary pipeline.Summary, ended error) time.T
 // for.
 func (p *pace) probe(ended error) time.Time {
 	var probe time.Time
-	if stopped, ok := errors.AsType[*pipeline.StopError](ended); ok && throttled(ended) {
+	if stopped, ok := errors.AsType[*pipeline.StopError](ended); ok && stop.Throttled(ended) {
 		probe = stopped.RetryAt
 	}
 	for _, b := range p.breakers {
@@ -91,10 +90,8 @@ func (p *pace) policy(ended error) (reset time.Duration, failMax int) {
 // by an upstream that asked for patience.
 func failedUpstream(ended error) bool {
 	stopped, ok := errors.AsType[*pipeline.StopError](ended)
-	return ok && stopped.Kind == pipeline.StopDeferred && !throttled(ended)
+	return ok && stopped.Kind == pipeline.StopDeferred && !stop.Throttled(ended)
 }
-
-func throttled(ended error) bool { return stop.VerdictOf(ended).Outcome == resilience.Throttled }
 
 // needsOperator reports whether an upstream answers and needs an operator.
 func needsOperator(ended error) bool {

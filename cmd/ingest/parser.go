@@ -95,7 +95,7 @@ func (a *app) command(ctx context.Context, args []string) error {
 	if err := a.file.unknown(parser.Model); err != nil {
 		return err
 	}
-	a.parsed, a.settings = parsed, &flags.Settings
+	a.parsed, a.settings, a.dry = parsed, &flags.Settings, flags.Run.DryRun
 	err = a.start()
 	if err == nil {
 		err = a.both(parsed.Run(&flags.Settings), a.stop())

@@ -128,7 +128,6 @@ func (c *IngestFlags) open(
 	ctx context.Context, a *app, dry bool, change ...func(*pipeline.Config),
 ) (*pipeline.Pipeline, *display, error) {
 	show := newDisplay(a)
-	a.dry = dry
 	config, err := c.config(ctx, a, dry)
 	if err != nil {
 		return nil, nil, show.unopened(ctx, err)

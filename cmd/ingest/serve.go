@@ -213,6 +213,7 @@ func (s *service) passes(ctx context.Context) error {
 func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 	inputs, err := s.command.inputs(s.app)
 	if err != nil {
+		metrics.Ingest.RunEnded(time.Now(), string(stop.Configuration))
 		return pipeline.Summary{}, err
 	}
 	s.census = inputs.Census()

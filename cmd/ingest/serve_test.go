@@ -206,3 +206,17 @@ func TestServeOutlivesItsInputs(t *testing.T) {
 	c.write(t, "docs/b.md", "Another text.")
 	s.await(t, "/", "<dt>documents complete</dt><dd>2</dd>")
 }
+
+// A pass whose inputs were missing left the result of the pass before in the
+// metrics, so that no alert fired.
+func TestServeRecordsAPassWithoutItsInputs(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A text.")
+	s := c.serve(t, "--interval=20ms", "docs")
+	s.await(t, "/metrics", `ingest_last_run_result{result="done"} 1`)
+	c.rename(t, "docs", "unmounted")
+	s.await(t, "/metrics", `ingest_last_run_result{result="configuration"} 1`)
+	s.await(t, "/metrics", `ingest_last_run_result{result="done"} 0`)
+	c.rename(t, "unmounted", "docs")
+	s.await(t, "/metrics", `ingest_last_run_result{result="done"} 1`)
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,17 +85,13 @@ func readStatus(ctx context.Context, j *journal.Journal, destination string) (de
 		status.Problems = append(status.Problems, p)
 	}
 	status.Waiting = status.Deferred
-	text, at, err := j.LastRun(ctx, destination)
-	if err != nil || text == nil {
+	last, at, err := pipeline.LastSummary(ctx, j, destination)
+	if err != nil || at.IsZero() {
 		return status, err
 	}
-	status.EndedAt, status.LastRun = &at, &pipeline.Summary{}
-	if err := json.Unmarshal(text, status.LastRun); err != nil {
-		return status, fmt.Errorf("cannot read the summary of the last run: %w", err)
-	}
-	status.LastSuccess = status.LastRun.LastSuccess
+	status.EndedAt, status.LastRun, status.LastSuccess = &at, &last, last.LastSuccess
 	if status.Waiting > 0 {
-		status.WaitingSince = status.LastRun.WaitingSince
+		status.WaitingSince = last.WaitingSince
 	}
 	return status, nil
 }
@@ -130,9 +125,9 @@ func standing(s pipeline.Summary, upstream string) string {
 		state += ", " + plain.Line(hold)
 	}
 	switch s.Upstreams[upstream] {
-	case "down":
+	case pipeline.UpstreamDown:
 		state += "; the upstream is down"
-	case "refused":
+	case pipeline.UpstreamRefused:
 		state += "; the upstream refuses the credentials or the quota"
 	}
 	return state

@@ -9,7 +9,6 @@ import (
 
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/stop"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 // passesKept is how many passes are listed, not counting idle ones; passes in a
@@ -90,7 +89,7 @@ func newEnding(summary pipeline.Summary, fault error, at time.Time) *ending {
 	case stopped != nil:
 		e := &ending{
 			kind: stopped.Kind, upstream: stopped.Upstream, Since: at, Text: clean(stopped.Reason),
-			throttled: stop.VerdictOf(fault).Outcome == resilience.Throttled,
+			throttled: stop.Throttled(fault),
 		}
 		if stopped.Cause != "" {
 			e.Text = clean(stopped.Cause)

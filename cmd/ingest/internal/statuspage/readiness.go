@@ -2,14 +2,12 @@ package statuspage
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline"
-	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
 )
 
@@ -70,16 +68,6 @@ func (r Readiness) early() string {
 		kind += " at " + r.Early.Address
 	}
 	return fmt.Sprintf("the last pass ended early (%s): %s", kind, cmp.Or(r.Early.Cause, r.Early.Reason))
-}
-
-// Worked reports whether a pass did its work: nothing ended it early, and if it
-// left documents behind, then not for an upstream that let none through. fault
-// is the error of the pass.
-func Worked(summary pipeline.Summary, fault error) bool {
-	if left, through := errors.AsType[*stop.LeftError](fault); through {
-		return summary.Ingested > 0 || stop.Upstream(left.Cause) == ""
-	}
-	return summary.Stopped == nil && fault == nil
 }
 
 // readiness remembers what makes a service not ready.
@@ -146,7 +134,7 @@ func (r *readiness) passEnds(summary pipeline.Summary, fault error, at, next tim
 	r.next = next
 	why := reasonOf(summary, fault)
 	switch {
-	case Worked(summary, fault):
+	case summary.Worked(fault):
 		r.early = nil
 	case why.Kind != pipeline.StopInterrupted:
 		if r.early == nil {
