@@ -59,8 +59,8 @@ func WriteTextfile(path string) error {
 	return nil
 }
 
-// keptRunMetrics gathers what a file says about runs, where this process does not know
-// it. A file that is missing or that cannot be read says nothing.
+// keptRunMetrics gathers what a file says about runs, where this process does
+// not know it. A file that is missing or that cannot be read says nothing.
 func keptRunMetrics(path string) prometheus.GathererFunc {
 	return func() ([]*dto.MetricFamily, error) {
 		old := readRunMetrics(path)

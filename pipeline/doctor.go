@@ -31,8 +31,8 @@ type SilenceError struct{ Waited time.Duration }
 func (e *SilenceError) Error() string { return fmt.Sprintf("no answer within %s", e.Waited) }
 
 // Findings reaches each upstream once and says what is wrong, one after the
-// other as the sequence is read. It writes nothing. The chat model is asked only
-// where there is enrichment. An upstream that does not answer within
+// other as the sequence is read. It writes nothing. The chat model is asked
+// only where there is enrichment. An upstream that does not answer within
 // Config.DoctorWait is found silent, see [SilenceError].
 func (p *Pipeline) Findings(ctx context.Context) iter.Seq[Finding] {
 	return func(yield func(Finding) bool) {

@@ -90,8 +90,8 @@ func (s *Summary) dateEarlier(at time.Time) {
 	}
 }
 
-// setDates sets since when documents wait and when a run last succeeded. before is
-// the summary of the last run, zero before the first.
+// setDates sets since when documents wait and when a run last succeeded. before
+// is the summary of the last run, zero before the first.
 func (s *Summary) setDates(before Summary, now time.Time) {
 	now = now.UTC().Round(0)
 	if s.WaitingSince = nil; s.Waiting > 0 {

@@ -212,7 +212,7 @@ func TestRunWithoutTheSummaryOfTheLastOne(t *testing.T) {
 	assert.InDelta(t, 1, got["last_run_result done"], 0)
 }
 
-// A run whose end could not be written had already set the metrics to a success.
+// A run whose end could not be written had set the metrics to a success.
 func TestNoSuccessWithoutItsRecord(t *testing.T) {
 	w := newStillWorld(t)
 	w.corpus(2)

@@ -164,8 +164,8 @@ func (s *Summary) add(d Document) {
 	}
 }
 
-// SetBreakers sets Breakers and Holds. The breaker that refused the call for which a
-// run stopped stands as it refused: it may have changed since.
+// SetBreakers sets Breakers and Holds. The breaker that refused the call for
+// which a run stopped stands as it refused: it may have changed since.
 func (s *Summary) SetBreakers(ended *StopError, all ...resilience.Snapshot) {
 	s.Breakers, s.Holds = make(map[string]string, len(all)), nil
 	refused, as := refusal(ended)

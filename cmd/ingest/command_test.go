@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beCommand) != "" {
 		main()
 	}
-	if signal.Ignored(syscall.SIGHUP) { // under nohup: what is caught here is not ignored by the commands that tests start
+	if signal.Ignored(syscall.SIGHUP) { // under nohup: what is caught here, the commands of tests do not ignore
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	testscript.Main(m, map[string]func(){"ingest": main})
