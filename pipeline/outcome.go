@@ -48,7 +48,9 @@ func (s *Summary) condition(name string, called *service.Service, ended error) s
 		return ""
 	case stopped.Kind == StopDenied:
 		return UpstreamRefused
-	case stopped.Kind == StopDeferred && !stop.Throttled(stopped):
+	case stop.Throttled(stopped):
+		return UpstreamUp // it counts the calls of the key, and so takes it
+	case stopped.Kind == StopDeferred:
 		return UpstreamDown
 	}
 	return ""

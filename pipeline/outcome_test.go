@@ -109,9 +109,9 @@ func TestGaugesSurviveTheProcess(t *testing.T) {
 
 	w.model.Script(llmtest.All(llmtest.RateLimit("3600")))
 	throttled, got := w.process()
-	assert.Equal(t, up("llm", "milvus", "s3").with("credentials_refused llm", 1).with("last_run_result deferred", 1).
+	assert.Equal(t, up("llm", "milvus", "s3").with("last_run_result deferred", 1).
 		with("documents_waiting", float64(throttled.Waiting)), got.requireDates(t, throttled),
-		"an upstream that asks for patience is not down, and says nothing about the key")
+		"an upstream that asks for patience is not down, and no longer refuses the key")
 
 	w.model.Script()
 	w.write("empty.html", "<title>Nothing</title>")

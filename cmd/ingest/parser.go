@@ -80,8 +80,12 @@ func (a *app) command(ctx context.Context, args []string) error {
 		return nil
 	}
 	if err == nil && about[verb(parsed)] {
-		a.parsed, a.settings, a.log = parsed, &flags.Settings, a.newLogger(&flags.Settings)
-		return parsed.Run(&flags.Settings)
+		return a.describe(parsed, &flags)
+	}
+	if err != nil {
+		if own, described := a.unconfigured(ctx, args); described != nil {
+			return a.describe(described, own)
+		}
 	}
 	if broken != nil {
 		return broken
@@ -107,6 +111,38 @@ func (a *app) command(ctx context.Context, args []string) error {
 // about are the verbs that describe the command itself. They work whatever the
 // configuration is.
 var about = map[string]bool{"help": true, "completion": true, "version": true}
+
+// describe runs a verb that describes the command itself.
+func (a *app) describe(parsed *kong.Context, flags *cli) error {
+	a.parsed, a.settings, a.log = parsed, &flags.Settings, a.newLogger(&flags.Settings)
+	return parsed.Run(&flags.Settings)
+}
+
+// unconfigured parses a command line without the file and the environment, one
+// of which is wrong; nil unless its verb describes the command itself.
+func (a *app) unconfigured(ctx context.Context, args []string) (*cli, *kong.Context) {
+	var flags cli
+	parser, err := a.newParser(ctx, &flags)
+	if err != nil {
+		return nil, nil
+	}
+	withoutEnvironment(parser.Model.Node)
+	a.file.values = nil
+	parsed, err := a.parse(parser, args)
+	if err != nil || parsed == nil || !about[verb(parsed)] {
+		return nil, nil
+	}
+	return &flags, parsed
+}
+
+func withoutEnvironment(node *kong.Node) {
+	for _, flag := range node.Flags {
+		flag.Tag.Envs = nil
+	}
+	for _, child := range node.Children {
+		withoutEnvironment(child)
+	}
+}
 
 // verb is the verb of a command line.
 func verb(parsed *kong.Context) string {

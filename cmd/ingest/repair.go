@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/penstock-go/penstock/internal/plain"
@@ -82,23 +83,38 @@ func (c *deleteCmd) ids(ctx context.Context, a *app) ([]string, error) {
 			return nil, err
 		}
 		if len(below) == 0 {
-			return nil, usage(fmt.Errorf("no document below %q in the journal", name))
+			below = []string{source.Identity(name)} // which is reported as not found
 		}
 		ids = append(ids, below...)
 	}
 	return ids, nil
 }
 
-// idsBelow lists the documents whose IDs begin with a prefix.
+// idsBelow lists the documents whose IDs begin with a prefix, sorted: complete
+// ones, dead letters and those that wait.
 func idsBelow(ctx context.Context, j *journal.Journal, destination, prefix string) ([]string, error) {
-	var ids []string
-	for d, err := range j.Documents(ctx, destination, strings.TrimSuffix(prefix, "/")) { // what sorts just before
-		switch {
+	before := strings.TrimSuffix(prefix, "/") // what sorts just before
+	complete, err := beginning(prefix, j.Documents(ctx, destination, before),
+		func(d journal.Document) string { return d.ID })
+	if err != nil {
+		return nil, err
+	}
+	others, err := beginning(prefix, j.Problems(ctx, destination, before),
+		func(p journal.Problem) string { return p.ID })
+	ids := append(complete, others...)
+	slices.Sort(ids)
+	return slices.Compact(ids), err
+}
+
+// beginning returns the IDs that begin with a prefix, of entries sorted by ID.
+func beginning[T any](prefix string, entries iter.Seq2[T, error], id func(T) string) (ids []string, err error) {
+	for entry, err := range entries {
+		switch one := id(entry); {
 		case err != nil:
 			return nil, err
-		case strings.HasPrefix(d.ID, prefix):
-			ids = append(ids, d.ID)
-		case d.ID > prefix:
+		case strings.HasPrefix(one, prefix):
+			ids = append(ids, one)
+		case one > prefix:
 			return ids, nil
 		}
 	}

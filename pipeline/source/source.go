@@ -321,6 +321,9 @@ func (in *Inputs) expand(input string) ([]root, error) {
 	if err != nil {
 		return nil, &Error{Path: input, Err: err}
 	}
+	if len(lines) == 0 {
+		return []root{{input: input, remote: emptyList(input)}}, nil
+	}
 	roots := make([]root, len(lines))
 	for i, line := range lines {
 		roots[i] = in.one(line)
@@ -340,6 +343,14 @@ func (in *Inputs) one(input string) root {
 	}
 	return newRoot(input)
 }
+
+// emptyList is a list without inputs.
+type emptyList string
+
+func (l emptyList) key() string                { return string(l) }
+func (l emptyList) covers(string) bool         { return false }
+func (l emptyList) again(id, at string) Item   { return fileItem(id, at, at, -1) }
+func (l emptyList) list(w *walker) (more bool) { return w.yield(Item{}, &EmptyError{Input: string(l)}) }
 
 // readList reads the lines of a list. Empty ones are left out.
 func (in *Inputs) readList(name string) ([]string, error) {
@@ -538,7 +549,7 @@ func escapeInvalid(name string) string {
 // name. A place that cannot be listed yields an [*Error] with an empty Item,
 // and the listing continues; a [*CollisionError] is yielded in place of a
 // second file with the same ID, and an [*EmptyError] after a folder or prefix
-// without documents. It ends early, with the context's error, when ctx is done.
+// without documents, or in place of a list without lines. It ends early, with the context's error, when ctx is done.
 func (in *Inputs) All(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		w := &walker{
