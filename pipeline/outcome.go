@@ -84,7 +84,7 @@ func LastSummary(ctx context.Context, j *journal.Journal, destination string) (s
 
 // dateEarlier sets what the summary of an earlier version lacks.
 func (s *Summary) dateEarlier(at time.Time) {
-	if s.Stopped == nil && s.LastSuccess == nil {
+	if s.complete() && s.LastSuccess == nil {
 		s.LastSuccess = &at
 	}
 	if s.Waiting = max(s.Waiting, s.Deferred); s.Waiting > 0 && s.WaitingSince == nil {
@@ -99,10 +99,13 @@ func (s *Summary) setDates(before Summary, now time.Time) {
 	if s.WaitingSince = nil; s.Waiting > 0 {
 		s.WaitingSince = cmp.Or(before.WaitingSince, &now)
 	}
-	if s.LastSuccess = before.LastSuccess; s.Stopped == nil {
+	if s.LastSuccess = before.LastSuccess; s.complete() {
 		s.LastSuccess = &now
 	}
 }
+
+// complete reports whether the run went through all of its inputs.
+func (s *Summary) complete() bool { return s.Stopped == nil && len(s.Unlisted) == 0 }
 
 // publish has the metrics show how a run ended. What the summary does not know,
 // the metrics do not say.

@@ -95,6 +95,10 @@ type Summary struct {
 	// to be ingested: they hold no document, or only such as were skipped or
 	// gone.
 	EmptyInputs []string `json:"empty_inputs,omitempty"`
+	// Unlisted says, for each input or folder below one that could not be
+	// listed, why; twenty are named. They count as dead letters, and the
+	// journal does not know what they hold.
+	Unlisted []string `json:"unlisted,omitempty"`
 	// Waiting counts the documents of the destination that are known to be not
 	// ingested yet in their present version: those that were deferred, and
 	// those that a run which an upstream stopped did not come to. Runs over
@@ -106,8 +110,8 @@ type Summary struct {
 	// WaitingSince is since when at least one document has been waiting, over
 	// all runs of the destination.
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
-	// LastSuccess is when a run of the destination last went through its inputs
-	// and left nothing to do. Dead letters are done.
+	// LastSuccess is when a run of the destination last went through all its
+	// inputs and left nothing to do. Dead letters are done.
 	LastSuccess *time.Time    `json:"last_success,omitempty"`
 	Elapsed     time.Duration `json:"elapsed_ns"`
 	Stopped     *Stop         `json:"stopped,omitempty"`

@@ -297,6 +297,7 @@ func (r *run) listFailed(err error) {
 		d.id = listing.Path
 	}
 	d.unlisted = true
+	r.isUnlisted(err)
 	r.settle(d, stop.DeadLetter("list", "unreadable", err))
 }
 
@@ -322,6 +323,7 @@ func (r *run) unlisted(call *stop.CallError, err error) {
 func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Elapsed = time.Since(start)
 	r.summary.ChatTokens = r.enrich.Spent()
+	r.summary.Unlisted = r.unlistedPlaces()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
 	if r.end.Reason() == nil {
 		r.reportEmpty()

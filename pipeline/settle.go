@@ -29,6 +29,8 @@ type settler struct {
 	confirmed []journal.Document // that the journal has not confirmed yet
 
 	inputs map[string]bool // whether something in it is to be ingested
+
+	unlisted []string // why places could not be listed
 }
 
 func newSettler(s *scope) *settler {
@@ -179,4 +181,22 @@ func (s *settler) emptyInputs() []string {
 	}
 	slices.Sort(empty)
 	return empty
+}
+
+// unlistedKept bounds how many places that could not be listed are named.
+const unlistedKept = 20
+
+// isUnlisted notes a place that could not be listed.
+func (s *settler) isUnlisted(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unlisted) < unlistedKept {
+		s.unlisted = append(s.unlisted, why.Error())
+	}
+}
+
+func (s *settler) unlistedPlaces() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.unlisted)
 }

@@ -45,8 +45,11 @@ func (c *serveCmd) check(a *app) error {
 	case c.Token != "" && len(c.Token) < shortestToken:
 		return fmt.Errorf("--token: use at least %d characters", shortestToken)
 	}
-	_, err := c.inputs(a)
-	return err
+	inputs, err := c.inputs(a)
+	if err != nil {
+		return err
+	}
+	return inputs.Missing()
 }
 
 // Run serves until a signal ends it, which is a success.
@@ -218,13 +221,32 @@ func (s *service) pass(ctx context.Context) (pipeline.Summary, error) {
 	}
 	s.census = inputs.Census()
 	ctx = stop.WithEnd(ctx)
-	return s.pipeline.Run(ctx, s.census.All(ctx))
+	summary, err := s.pipeline.Run(ctx, s.census.All(ctx))
+	if err == nil && len(summary.Unlisted) > 0 {
+		err = &unlistedError{reasons: summary.Unlisted}
+	}
+	return summary, err
+}
+
+// unlistedError reports that a pass went through those inputs alone that could
+// be listed.
+type unlistedError struct{ reasons []string }
+
+func (e *unlistedError) Error() string {
+	if others := len(e.reasons) - 1; others > 0 {
+		return fmt.Sprintf("%s (and %d more)", e.reasons[0], others)
+	}
+	return e.reasons[0]
 }
 
 // report logs and prints what a pass did, if it did anything, and delivers the
 // metrics.
 func (s *service) report(ctx context.Context, summary pipeline.Summary, err error) {
-	if _, logged := errors.AsType[*pipeline.StopError](err); err != nil && !logged && ctx.Err() == nil {
+	for _, reason := range summary.Unlisted {
+		s.app.log.Warn("a pass went without one of its inputs", "error", reason)
+	}
+	_, logged := errors.AsType[*pipeline.StopError](err)
+	if err != nil && !logged && len(summary.Unlisted) == 0 && ctx.Err() == nil {
 		s.app.log.Warn("a pass ended early", "error", err)
 	}
 	if summary.Documents > summary.Unchanged+summary.KnownDeadLetters+summary.Skipped || summary.Stopped != nil {

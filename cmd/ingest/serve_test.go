@@ -157,6 +157,7 @@ func TestServeStopsWithinSeconds(t *testing.T) {
 func TestServeRefusesWhatMakesNoSense(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A text.")
+	c.write(t, "list", "docs\nnowhere\n")
 	for _, row := range []struct {
 		args []string
 		env  string
@@ -169,6 +170,8 @@ func TestServeRefusesWhatMakesNoSense(t *testing.T) {
 		{[]string{"--dry-run", "docs"}, "", exitUsage, "--dry-run"},
 		{[]string{"--interval=0s", "docs"}, "", exitUsage, "--interval"},
 		{[]string{"nowhere"}, "", exitUsage, "nowhere"},
+		{[]string{"docs", "nowhere"}, "", exitUsage, "nowhere"},
+		{[]string{"@list"}, "", exitUsage, "nowhere"},
 		{[]string{"--listen=nothing", "docs"}, "", exitConfiguration, "--listen"},
 		{[]string{"--breaker-reset=0s", "docs"}, "", exitUsage, "--breaker-reset"},
 		{[]string{"--breaker-reset=99999h", "docs"}, "", exitUsage, "ResetTimeout"},
@@ -219,4 +222,30 @@ func TestServeRecordsAPassWithoutItsInputs(t *testing.T) {
 	s.await(t, "/metrics", `ingest_last_run_result{result="done"} 0`)
 	c.rename(t, "unmounted", "docs")
 	s.await(t, "/metrics", `ingest_last_run_result{result="done"} 1`)
+}
+
+// While one of two folders was missing, the service was ready, and its page
+// said that all was well.
+func TestServeIsNotReadyWithoutOneOfItsInputs(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A text.")
+	c.write(t, "notes/b.md", "Another text.")
+	s := c.serve(t, "--interval=100ms", "docs", "notes")
+	s.await(t, "/", "<dt>documents complete</dt><dd>2</dd>")
+	s.await(t, "/readyz", "ready\n")
+	c.rename(t, "notes", "elsewhere")
+	s.await(t, "/readyz", "not ready: the last pass went without some of its inputs: cannot list notes: no such file")
+	s.await(t, "/", "Some of the inputs have not been readable")
+	succeeded := c.status(t).LastSuccess
+	c.write(t, "docs/c.md", "A third text.")
+	s.await(t, "/", "<dt>documents complete</dt><dd>3</dd>")
+	s.await(t, "/readyz", "not ready")
+	status := c.status(t)
+	assert.Equal(t, succeeded, status.LastSuccess, "no pass has gone through all inputs since")
+	assert.Len(t, status.LastRun.Unlisted, 1)
+	assert.Contains(t, s.log(), "cannot list notes: no such file")
+	c.rename(t, "elsewhere", "notes")
+	s.await(t, "/readyz", "ready\n")
+	s.stop(t, syscall.SIGTERM)
+	assert.True(t, c.status(t).LastSuccess.After(*succeeded))
 }

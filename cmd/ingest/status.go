@@ -110,6 +110,9 @@ func (a *app) printStatus(s destinationStatus) {
 			fmt.Fprintf(a.stdout, "    breaker %s: %s\n", upstream, standing(*s.LastRun, upstream))
 		}
 		writeSummary(a.stdout, "    ", a.ink, *s.LastRun)
+		for _, why := range s.LastRun.Unlisted {
+			fmt.Fprintf(a.stdout, "    %s\n", a.ink.bad(plain.Line(why)))
+		}
 	}
 	if s.LastSuccess != nil {
 		fmt.Fprintf(a.stdout, "  last run with nothing left to do: %s\n", clock(*s.LastSuccess))

@@ -311,6 +311,17 @@ func (in *Inputs) use(roots []root) error {
 	return in.dropRepeats()
 }
 
+// Missing returns why an input cannot be listed, as an [*Error], for the first
+// that does not exist or is not valid; nil for none. It does not look again.
+func (in *Inputs) Missing() error {
+	for _, r := range in.roots {
+		if r.err != nil {
+			return &Error{Path: r.input, Err: r.err}
+		}
+	}
+	return nil
+}
+
 // expand prepares one input, or those of a list.
 func (in *Inputs) expand(input string) ([]root, error) {
 	name, isList := strings.CutPrefix(input, "@")
@@ -549,7 +560,8 @@ func escapeInvalid(name string) string {
 // name. A place that cannot be listed yields an [*Error] with an empty Item,
 // and the listing continues; a [*CollisionError] is yielded in place of a
 // second file with the same ID, and an [*EmptyError] after a folder or prefix
-// without documents, or in place of a list without lines. It ends early, with the context's error, when ctx is done.
+// without documents and in place of a list without lines. It ends early, with
+// the context's error, when ctx is done.
 func (in *Inputs) All(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		w := &walker{

@@ -231,6 +231,8 @@ func passTrouble(v view) (h headlineView, ok bool) {
 		h.Facts = "A pass is trying again."
 	}
 	switch {
+	case e.partly:
+		h.What, h.Do, h.Doctor = "Some of the inputs have not been readable", fixInputs, false
 	case e.kind == "":
 		h.What, h.Do, h.Doctor = "The inputs have not been readable", fixInputs, false
 	case e.kind == stop.Fault:

@@ -180,7 +180,7 @@ func (p *Page) Document(d pipeline.Document) {
 func (p *Page) PassEnds(summary pipeline.Summary, fault error, at, next time.Time) {
 	p.passes.end(summary, fault, at, next)
 	p.readiness.passEnds(summary, fault, at, next)
-	p.slots.pass(p.now(), !summary.Worked(fault))
+	p.slots.pass(p.now(), !worked(summary, fault))
 	p.worries.change()
 	p.hub.wakeUp()
 }

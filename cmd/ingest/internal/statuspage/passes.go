@@ -52,6 +52,7 @@ type passView struct {
 // ending says why a pass ended early.
 type ending struct {
 	kind      stop.Kind // empty if the inputs could not be read
+	partly    bool      // some of them could be
 	upstream  string    // empty where none is to blame
 	throttled bool
 	Since     time.Time // the end of the first pass in a row that it ended
@@ -74,6 +75,8 @@ func (e *ending) interrupted() bool { return e != nil && e.kind == stop.Interrup
 // Is says how the pass ended.
 func (e *ending) Is() string {
 	switch {
+	case e.partly:
+		return "without some inputs"
 	case e.kind == "":
 		return "not begun"
 	case e.upstream == "":
@@ -99,7 +102,7 @@ func newEnding(summary pipeline.Summary, fault error, at time.Time) *ending {
 		}
 		return e
 	case fault != nil:
-		return &ending{Since: at, Text: clean(fault.Error())}
+		return &ending{Since: at, Text: clean(fault.Error()), partly: len(summary.Unlisted) > 0}
 	}
 	return nil
 }

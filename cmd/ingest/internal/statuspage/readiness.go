@@ -17,7 +17,7 @@ type Readiness struct {
 	Ready bool
 	Since time.Time      // since when it is not; zero if it is
 	Open  []string       // the upstreams whose breakers refuse calls, in the order of Config.Breakers
-	Early *pipeline.Stop // how the last pass ended early; nil if it worked
+	Early *pipeline.Stop // how the last pass ended early, without a kind if inputs were missing; nil if it worked
 	Next  time.Time      // when the next pass begins; zero while one runs
 }
 
@@ -60,6 +60,9 @@ func (r Readiness) String() string {
 }
 
 func (r Readiness) early() string {
+	if r.Early.Kind == "" {
+		return "the last pass went without some of its inputs: " + r.Early.Reason
+	}
 	kind := string(r.Early.Kind)
 	if r.Early.Upstream != "" {
 		kind += ", " + r.Early.Upstream
@@ -68,6 +71,12 @@ func (r Readiness) early() string {
 		kind += " at " + r.Early.Address
 	}
 	return fmt.Sprintf("the last pass ended early (%s): %s", kind, cmp.Or(r.Early.Cause, r.Early.Reason))
+}
+
+// worked reports whether a pass did its work, with all its inputs. fault is the
+// error of the pass.
+func worked(summary pipeline.Summary, fault error) bool {
+	return len(summary.Unlisted) == 0 && summary.Worked(fault)
 }
 
 // readiness remembers what makes a service not ready.
@@ -119,11 +128,14 @@ func (r *readiness) passBegins() {
 	r.next = time.Time{}
 }
 
-// worked notes that the present pass does its work.
+// worked notes that the present pass does its work. Whether an input is there
+// again shows at its end.
 func (r *readiness) worked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.early = nil
+	if r.early != nil && r.early.Kind != "" {
+		r.early = nil
+	}
 }
 
 // passEnds notes how a pass ended. One that was interrupted shows nothing about
@@ -134,7 +146,7 @@ func (r *readiness) passEnds(summary pipeline.Summary, fault error, at, next tim
 	r.next = next
 	why := reasonOf(summary, fault)
 	switch {
-	case summary.Worked(fault):
+	case worked(summary, fault):
 		r.early = nil
 	case why.Kind != pipeline.StopInterrupted:
 		if r.early == nil {
@@ -153,6 +165,9 @@ func reasonOf(summary pipeline.Summary, fault error) *pipeline.Stop {
 		why = *summary.Stopped
 	case fault != nil:
 		why.Reason = fault.Error()
+	}
+	if summary.Stopped == nil && len(summary.Unlisted) > 0 {
+		why.Kind = ""
 	}
 	for _, text := range []*string{&why.Reason, &why.Cause, &why.Address, &why.Model} {
 		*text = clean(*text)
