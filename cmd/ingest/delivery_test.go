@@ -112,8 +112,11 @@ func TestDryRunThatDidNotBeginLeavesTheMetricsAlone(t *testing.T) {
 	require.Zero(t, c.run(t, "docs").code)
 	before := c.read(t, "out.prom")
 	for _, args := range [][]string{
-		{"--dry-run", "nosuch"}, {"run", "--dry-run", "nosuch"}, {"--dry-run", "statsu"},
-		{"--dry-run", "docs", "--timeout=1ms"}, {"--dry-run", "docs", "--audit-log=nowhere/a"},
+		{"--dry-run", "nosuch"},
+		{"run", "--dry-run", "nosuch"},
+		{"--dry-run", "statsu"},
+		{"--dry-run", "docs", "--timeout=1ms"},
+		{"--dry-run", "docs", "--audit-log=nowhere/a"},
 	} {
 		require.NotZero(t, c.run(t, args...).code, args)
 		assert.True(t, before == c.read(t, "out.prom"), args)
