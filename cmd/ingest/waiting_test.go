@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -113,4 +114,20 @@ func TestServeShowsWhatWaits(t *testing.T) {
 	model.Script()
 	s.stop(t, syscall.SIGTERM)
 	assert.Contains(t, s.out(), "60 documents wait to be ingested, some since ")
+}
+
+// The status of a journal of an earlier version did not know the last success
+// that a run and its metrics know.
+func TestStatusOfAJournalOfAnEarlierVersion(t *testing.T) {
+	c := newCommand(t)
+	at := time.UnixMilli(1_700_000_000_000).UTC()
+	j, err := journal.Open(t.Context(), c.path(".penstock"))
+	require.NoError(t, err)
+	destination := c.status(t).Destination
+	require.NoError(t, j.EndRun(t.Context(), destination, at, map[string]any{"documents": 3}))
+	require.NoError(t, j.Close())
+	s := c.status(t)
+	require.NotNil(t, s.LastSuccess)
+	assert.True(t, at.Equal(*s.LastSuccess))
+	assert.Nil(t, s.WaitingSince)
 }
