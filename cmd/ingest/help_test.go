@@ -60,3 +60,34 @@ func TestHelpIsGrouped(t *testing.T) {
 	search := c.run(t, "help", "search").stdout
 	assert.Less(t, strings.Index(search, "--limit"), strings.Index(search, "--config"), "its own flags come first")
 }
+
+// What describes the command itself needs no setting, so none can stop it.
+func TestWrongSettingsDoNotHideTheHelp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file string
+		env  []string
+	}{
+		"a time without a unit": {file: "timeout: 5"},
+		"a list for a text":     {file: "collection: [a, b]"},
+		"no such level":         {file: "log-level: loud"},
+		"no YAML":               {file: "a: [\nb"},
+		"a variable":            {env: []string{"PENSTOCK_TIMEOUT=5"}},
+		"both":                  {file: "json: 7", env: []string{"PENSTOCK_COLOR=blue"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCommand(t, tt.env...)
+			c.write(t, "penstock.yaml", tt.file)
+			for _, args := range [][]string{
+				{"help"}, {"help", "environment"}, {"help", "search"}, {"help", "--man"}, {"version"},
+				{"completion", "bash"}, {"--help"}, {"--version"},
+			} {
+				o := c.run(t, args...)
+				assert.Zero(t, o.code, "%v: %s", args, o.stderr)
+				assert.NotEmpty(t, o.stdout, args)
+			}
+			o := c.run(t, "status")
+			assert.Contains(t, []int{exitUsage, exitConfiguration}, o.code, o.stderr)
+		})
+	}
+}
