@@ -55,6 +55,9 @@ func (a *app) start() error {
 	a.log = a.newLogger(a.settings)
 	slog.SetDefault(a.log)
 	a.ink = inkFor(a.settings.Color, a.output)
+	if err := a.checkValues(); err != nil {
+		return err
+	}
 	if a.settings.Timeout < shortestTimeout {
 		return usage(fmt.Errorf("--timeout: %s is too short; the minimum is %s", a.settings.Timeout, shortestTimeout))
 	}

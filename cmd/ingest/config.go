@@ -179,6 +179,9 @@ func environment(flag *kong.Flag) string {
 	return ""
 }
 
+// sourceCommandLine is the source of a setting.
+const sourceCommandLine = "command line"
+
 // setting is one line of "ingest config".
 type setting struct {
 	Name   string `json:"name"`
@@ -201,12 +204,7 @@ func (configCmd) Run(a *app) error {
 }
 
 func (a *app) settingsInForce() []setting {
-	given := map[string]bool{}
-	for _, path := range a.parsed.Path {
-		if path.Flag != nil && !path.Resolved {
-			given[path.Flag.Name] = true
-		}
-	}
+	given := a.given()
 	var list []setting
 	for _, flag := range a.parsed.Model.Flags {
 		if answers[flag.Name] {
@@ -217,11 +215,22 @@ func (a *app) settingsInForce() []setting {
 	return list
 }
 
+// given are the flags of the command line.
+func (a *app) given() map[string]bool {
+	given := map[string]bool{}
+	for _, path := range a.parsed.Path {
+		if path.Flag != nil && !path.Resolved {
+			given[path.Flag.Name] = true
+		}
+	}
+	return given
+}
+
 func (a *app) sourceOf(flag *kong.Flag, given map[string]bool) string {
 	_, inFile := a.file.values[flag.Name]
 	switch variable := environment(flag); {
 	case given[flag.Name]:
-		return "command line"
+		return sourceCommandLine
 	case variable != "":
 		return "environment, " + variable
 	case inFile:

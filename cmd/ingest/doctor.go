@@ -87,9 +87,9 @@ func (c *doctorCmd) upstreams(ctx context.Context, a *app, show func(pipeline.Fi
 		return err
 	}
 	config.DoctorWait = c.Wait
-	p, err := pipeline.New(config)
+	p, err := newPipeline(config)
 	if err != nil {
-		return configuration(err)
+		return err
 	}
 	for finding := range p.Findings(ctx) {
 		code := exitOK

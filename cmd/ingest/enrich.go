@@ -27,8 +27,6 @@ func (a *app) enrichment(config *pipeline.Config) error {
 		return usage(errors.New("--enrich needs a chat model; set --enrich-model"))
 	case address == "":
 		return usage(errors.New("--enrich needs a chat model server; set --chat-base-url or --llm-base-url"))
-	case s.EnrichBudget < 0:
-		return usage(errors.New("--enrich-budget is negative"))
 	}
 	key, err := s.chatKey(address)
 	if err != nil {

@@ -48,6 +48,9 @@ func (a *app) explained(parser *kong.Kong, err error) error {
 			return mistyped
 		}
 	}
+	if short := a.unknownShort(err); short != "" {
+		return usage(errors.New(shortAdvice(parser.Model.Node, short)))
+	}
 	if strings.Contains(err.Error(), "did you mean") {
 		return usage(err)
 	}
@@ -72,6 +75,38 @@ func (a *app) unknownFlag(err error) string {
 		}
 	}
 	return ""
+}
+
+// unknownShort is the flag of one letter, with its dash, that an error of the
+// parser is about. What the parser itself suggests is always the help.
+func (a *app) unknownShort(err error) string {
+	for _, arg := range a.args {
+		if len(arg) > 1 && arg[0] == '-' && arg[1] != '-' && strings.Contains(err.Error(), "unknown flag "+arg[:2]) {
+			return arg[:2]
+		}
+	}
+	return ""
+}
+
+// shortAdvice says what was meant by a flag of one letter: that of a verb, or
+// the only long flag that begins with the letter.
+func shortAdvice(root *kong.Node, short string) string {
+	text, letter := "unknown flag "+short, short[1:]
+	for _, verb := range root.Children {
+		if slices.ContainsFunc(verb.Flags, func(f *kong.Flag) bool { return string(f.Short) == letter }) {
+			return fmt.Sprintf("%s here; it is a flag of 'ingest %s'", text, verb.Name)
+		}
+	}
+	var long []string
+	for _, flag := range root.Flags {
+		if strings.HasPrefix(flag.Name, strings.ToLower(letter)) {
+			long = append(long, flag.Name)
+		}
+	}
+	if len(long) == 1 {
+		return fmt.Sprintf("%s; did you mean \"--%s\"?", text, long[0])
+	}
+	return text + "; see 'ingest help'"
 }
 
 // verbsWith are the verbs that have a flag of their own.

@@ -18,10 +18,10 @@ type runCmd struct {
 	IngestFlags
 
 	IDPrefix   string `name:"id-prefix" env:"PENSTOCK_ID_PREFIX" placeholder:"PREFIX" help:"Prefix for every document ID, followed by a slash."`
-	StdinName  string `env:"PENSTOCK_STDIN_NAME" placeholder:"NAME" help:"Document ID for standard input; its extension selects the format (${default})." default:"stdin"`
+	StdinName  string `env:"PENSTOCK_STDIN_NAME" placeholder:"NAME" filled:"" help:"Document ID for standard input; its extension selects the format (${default})." default:"stdin"`
 	DryRun     bool   `help:"List documents, chunks and tokens without calling any upstream or writing anything."`
 	Prune      bool   `env:"PENSTOCK_PRUNE" help:"Delete documents that no longer exist in the given folders, globs and prefixes, or have no text any more."`
-	PruneLimit int    `env:"PENSTOCK_PRUNE_LIMIT" placeholder:"N" help:"Prune nothing if more than N documents are gone; -1 for no limit (${default})." default:"20"`
+	PruneLimit int    `env:"PENSTOCK_PRUNE_LIMIT" placeholder:"N" min:"-1" help:"Prune nothing if more than N documents are gone; -1 for no limit (${default})." default:"20"`
 }
 
 // IngestFlags are those of every verb that ingests.
@@ -29,22 +29,22 @@ type IngestFlags struct {
 	Meta         map[string]string `env:"PENSTOCK_META" placeholder:"KEY=VALUE" help:"Metadata to store with each chunk; 'search --where' can filter by it."`
 	ChunkFlags   `embed:""`
 	MaxPause     time.Duration `env:"PENSTOCK_MAX_PAUSE" help:"Longest Retry-After to wait out (${default})." default:"30s"`
-	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" help:"Maximum requests per second to the models. Default: no limit."`
+	Rate         float64       `env:"PENSTOCK_RATE" placeholder:"N" min:"0" help:"Maximum requests per second to the models. Default: no limit."`
 	WebFlags     `embed:""`
 	Strict       bool `env:"PENSTOCK_STRICT" help:"Exit with 65 for known dead letters too, and for folders and prefixes with nothing to ingest."`
-	SkipExitCode int  `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" help:"Exit code for a run with nothing to do, for example 99 for Airflow. Default: 0."`
+	SkipExitCode int  `env:"PENSTOCK_SKIP_EXIT_CODE" placeholder:"CODE" min:"0" max:"255" help:"Exit code for a run with nothing to do, for example 99 for Airflow. Default: 0."`
 }
 
 // WebFlags say how documents are read from URLs.
 type WebFlags struct {
 	AllowPrivate bool  `env:"PENSTOCK_ALLOW_PRIVATE" help:"Allow http(s):// URLs on private networks and on this machine."`
-	MaxDownload  int64 `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" help:"Largest document to download from an http(s):// URL. Default: 1 GB."`
+	MaxDownload  int64 `env:"PENSTOCK_MAX_DOWNLOAD" placeholder:"BYTES" min:"0" help:"Largest document to download from an http(s):// URL. Default: 1 GB."`
 }
 
 // ChunkFlags say how a document is split.
 type ChunkFlags struct {
-	ChunkTokens  int `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" help:"Maximum tokens per chunk. Default: 256."`
-	ChunkOverlap int `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" help:"Tokens that a chunk shares with the previous one; -1 for none. Default: one eighth of --chunk-tokens."`
+	ChunkTokens  int `env:"PENSTOCK_CHUNK_TOKENS" placeholder:"N" min:"0" help:"Maximum tokens per chunk. Default: 256."`
+	ChunkOverlap int `env:"PENSTOCK_CHUNK_OVERLAP" placeholder:"N" min:"-1" help:"Tokens that a chunk shares with the previous one; -1 for none. Default: one eighth of --chunk-tokens."`
 	LimitFlags   `embed:""`
 }
 
@@ -136,9 +136,9 @@ func (c *IngestFlags) open(
 	for _, f := range change {
 		f(&config)
 	}
-	p, err := pipeline.New(config)
+	p, err := newPipeline(config)
 	if err != nil {
-		return nil, nil, configuration(err)
+		return nil, nil, err
 	}
 	a.opened = config.Journal
 	return p, show, nil
@@ -146,6 +146,9 @@ func (c *IngestFlags) open(
 
 func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Config, error) {
 	var config pipeline.Config
+	if err := c.check(); err != nil {
+		return config, err
+	}
 	a.sayRedirected()
 	j, err := a.journal(ctx, dry)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 type searchCmd struct {
 	Question string `arg:"" help:"Text to search for."`
-	Limit    int    `short:"n" default:"5" help:"Number of chunks (${default})."`
+	Limit    int    `short:"n" default:"5" min:"1" help:"Number of chunks (${default})."`
 	Where    string `env:"PENSTOCK_WHERE" placeholder:"FILTER" help:"Only chunks that match, for example 'meta[\"team\"] == \"search\"'."`
 	Full     bool   `help:"Print whole chunks."`
 }
@@ -25,9 +25,6 @@ type searchCmd struct {
 func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	if c.Question == "" {
 		return usage(errors.New("the question is empty"))
-	}
-	if c.Limit < 1 {
-		return usage(fmt.Errorf("--limit: %d is less than 1", c.Limit))
 	}
 	config, err := a.upstreams(ctx)
 	if err != nil {
@@ -42,9 +39,9 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	} else {
 		a.sayRedirected()
 	}
-	p, err := pipeline.New(config)
+	p, err := newPipeline(config)
 	if err != nil {
-		return configuration(err)
+		return err
 	}
 	hits, err := p.Search(ctx, c.Question, pipeline.SearchOptions{Limit: c.Limit, Where: c.Where})
 	if c.Where != "" && status.Code(err) == codes.InvalidArgument {

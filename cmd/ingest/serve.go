@@ -123,8 +123,8 @@ func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
 	}
 	config.Report = s.document
 	config.Gone = func(id, location string) bool { return s.census.Missing(id, location) }
-	if s.pipeline, err = pipeline.New(config); err != nil {
-		return nil, configuration(err)
+	if s.pipeline, err = newPipeline(config); err != nil {
+		return nil, err
 	}
 	s.page, err = c.newPage(s, config.Journal)
 	return s, err

@@ -89,6 +89,9 @@ type chunkCmd struct {
 
 // Run shows the chunks that a file is split into.
 func (c *chunkCmd) Run(ctx context.Context, a *app) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	chunker, err := chunk.New(c.chunks(staticmodel.New().Tokens))
 	if err != nil {
 		return configuration(err)

@@ -25,8 +25,6 @@ func (p Place) Gone() bool {
 	return isGone(err)
 }
 
-var errOnce = errors.New("it can be read only once; pass it to a run again")
-
 // Again yields documents found by an earlier run. A place without a location
 // yields an [*Error].
 func Again(places iter.Seq2[Place, error], options Options) iter.Seq2[Item, error] {

@@ -310,6 +310,7 @@ func TestAgain(t *testing.T) {
 	assert.Equal(t, file, again["docs/x.md"])
 	require.Len(t, errs, 2)
 	require.ErrorIs(t, errs[0], errOnce)
+	assert.NotContains(t, errs[0].Error(), "check that it exists")
 	require.ErrorIs(t, errs[1], io.ErrUnexpectedEOF)
 }
 

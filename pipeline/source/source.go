@@ -182,7 +182,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("cannot list %s: %v; check that it exists and may be read", e.Path, reason(e.Err))
+	advice := "; check that it exists and may be read"
+	if errors.Is(e.Err, errNotRegular) || errors.Is(e.Err, errOnce) {
+		advice = "" // it exists, and says itself what it is
+	}
+	return fmt.Sprintf("cannot list %s: %v%s", e.Path, reason(e.Err), advice)
 }
 
 // Unwrap returns the cause, usually an [fs.PathError].
@@ -606,7 +610,10 @@ func (w *walker) root(r root) bool {
 	return w.item(r, filepath.Base(r.path), info)
 }
 
-var errNotRegular = errors.New("not a regular file")
+var (
+	errNotRegular = errors.New("not a regular file")
+	errOnce       = errors.New("it can be read only once; pass it to a run again")
+)
 
 func (w *walker) folder(r root) bool {
 	more, before := true, w.matches

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A value that no run can use is an error of the command line, which names the
+// flag, and leaves no folder.
+func TestValuesOutOfRangeAreUsageErrors(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A pump.")
+	for want, args := range map[string][]string{
+		"--chunk-tokens: -5 is less than 0":                                              {"--chunk-tokens", "-5", "docs"},
+		"--chunk-tokens, --chunk-overlap: 5 tokens a chunk are too few, the least is 8":  {"--chunk-tokens=5", "docs"},
+		"--chunk-overlap: an overlap of 300 tokens must be less than the 256 of a chunk": {"--chunk-overlap=300", "docs"},
+		"--chunk-overlap: -5 is less than -1":                                            {"--chunk-overlap=-5", "docs"},
+		"--chunk-overlap: an overlap of 64 tokens must be less than the 64 of a chunk":   {"chunk", "--chunk-tokens=64", "--chunk-overlap=64", "docs/a.md"},
+		"--rate: -1 is less than 0":                                                      {"--rate", "-1", "docs"},
+		"--rate: NaN is less than 0":                                                     {"--rate=nan", "docs"},
+		"--s3-bucket: is empty":                                                          {"--s3-bucket=", "docs"},
+		"--collection: is empty":                                                         {"search", "--collection=", "pump"},
+		"--state: is empty":                                                              {"--state=", "docs"},
+		"--stdin-name: is empty":                                                         {"--stdin-name=", "-"},
+		"--embedding-model: is empty":                                                    {"--llm-base-url=http://a/v1", "--embedding-model=", "docs"},
+		"--dimensions: -3 is less than 0":                                                {"--dimensions=-3", "docs"},
+		"--enrich-budget: -1 is less than 0":                                             {"--enrich-budget=-1", "docs"},
+		"--max-size: -1 is less than 0":                                                  {"--max-size=-1", "docs"},
+		"--max-work: -1 is less than 0":                                                  {"parse", "--max-work=-1", "docs/a.md"},
+		"--max-entries: -1 is less than 0":                                               {"--max-entries=-1", "docs"},
+		"--max-unpacked: -1 is less than 0":                                              {"--max-unpacked=-1", "docs"},
+		"--max-ratio: -1 is less than 0":                                                 {"--max-ratio=-1", "docs"},
+		"--max-depth: -1 is less than 0":                                                 {"--max-depth=-1", "docs"},
+		"--max-download: -1 is less than 0":                                              {"retry", "--max-download=-1"},
+		"--parse-timeout: -1s is less than 0s":                                           {"serve", "--parse-timeout=-1s", "docs"},
+		"--prune-limit: -2 is less than -1":                                              {"--prune-limit=-2", "docs"},
+		"--skip-exit-code: 300 is more than 255":                                         {"--skip-exit-code=300", "docs"},
+		"--skip-exit-code: -1 is less than 0":                                            {"--skip-exit-code=-1", "docs"},
+		"--limit: 0 is less than 1":                                                      {"search", "-n0", "pump"},
+	} {
+		o := c.run(t, args...)
+		assert.Equal(t, exitUsage, o.code, "%v: %s", args, o.stderr)
+		assert.Contains(t, o.stderr, want)
+		assert.NoDirExists(t, c.path(".penstock"), args)
+	}
+	for _, meta := range []string{"=x", "title=x", "a-b=x"} {
+		o := c.run(t, "--meta", meta, "docs")
+		assert.Equal(t, exitUsage, o.code, o.stderr)
+		assert.Contains(t, o.stderr, "--meta: key", meta)
+	}
+}
+
+func TestValuesOutOfRangeNameTheirSource(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A pump.")
+	c.write(t, "penstock.yaml", "max-size: -1")
+	o := c.run(t, "docs")
+	assert.Equal(t, exitConfiguration, o.code)
+	assert.Contains(t, o.stderr, "configuration file penstock.yaml: max-size: -1 is less than 0")
+	c.env = []string{"PENSTOCK_MAX_SIZE=-2"}
+	o = c.run(t, "docs")
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "--max-size (environment, PENSTOCK_MAX_SIZE): -2 is less than 0")
+	assert.Contains(t, c.run(t, "docs", "--max-size=-3").stderr, "--max-size: -3 is less than 0")
+	assert.Zero(t, c.run(t, "docs", "--max-size=0", "--prune-limit=-1", "--chunk-overlap=-1", "--rate=0").code)
+}
+
+func TestLimitsOfFlagsAreNumbers(t *testing.T) {
+	limits := 0
+	for _, node := range append([]*kong.Node{grammar(t).Model.Node}, grammar(t).Model.Children...) {
+		for _, flag := range node.Flags {
+			for _, tag := range []string{"min", "max"} {
+				if !flag.Tag.Has(tag) {
+					continue
+				}
+				limits++
+				text := flag.Tag.Get(tag)
+				if _, isTime := flag.Target.Interface().(time.Duration); isTime {
+					_, err := time.ParseDuration(text)
+					require.NoError(t, err, flag.Name)
+					continue
+				}
+				_, err := strconv.Atoi(text)
+				require.NoError(t, err, flag.Name)
+			}
+		}
+	}
+	assert.Greater(t, limits, 15)
+}
