@@ -222,25 +222,35 @@ func checkBaseURL(base string) error {
 		// without the text: it may hold a secret
 		return errors.New("llm: the base URL cannot be read; it looks like https://host/v1")
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		return fmt.Errorf("llm: base URL %q: need http or https and a host, such as http://localhost:8080/v1",
-			u.Redacted())
+		return fmt.Errorf("llm: base URL%s: need http or https and a host, such as http://localhost:8080/v1", shown(u))
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		return fmt.Errorf("llm: base URL %q: user, query and fragment have no place in it; the key goes into APIKey",
-			u.Redacted())
+		return fmt.Errorf("llm: base URL%s: user, query and fragment have no place in it; the key goes into "+
+			"Config.APIKey or OPENAI_API_KEY", shown(u))
 	}
 	return checkHost(u)
+}
+
+// shown is a URL in quotes after a space, without what may be a secret: user,
+// query and fragment. It is empty for a URL without a host, all of which may be
+// one.
+func shown(u *url.URL) string {
+	if u.Hostname() == "" {
+		return ""
+	}
+	public := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	return fmt.Sprintf(" %q", public.String())
 }
 
 // checkHost finds a host and a port to which nothing can be sent.
 func checkHost(u *url.URL) error {
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("llm: base URL %q: port %s is not one of 1 to 65535", u.Redacted(), port)
+			return fmt.Errorf("llm: base URL%s: port %s is not one of 1 to 65535", shown(u), port)
 		}
 	}
 	host, err := httpguts.PunycodeHostPort(u.Host)
 	if err != nil || !httpguts.ValidHostHeader(host) || strings.ContainsAny(host, "<>\"'") {
-		return fmt.Errorf("llm: base URL %q: the name of the host is not valid", u.Redacted())
+		return fmt.Errorf("llm: base URL%s: the name of the host is not valid", shown(u))
 	}
 	return nil
 }

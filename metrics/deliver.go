@@ -34,6 +34,10 @@ func Push(ctx context.Context, gateway, job string) error {
 		// The error of Parse quotes the address, with its password.
 		return &DeliveryError{To: "the Pushgateway", Err: errors.New("its address is not a URL")}
 	}
+	if address.RawQuery != "" || address.Fragment != "" {
+		// The errors of the client would quote them.
+		return &DeliveryError{To: "the Pushgateway", Err: errors.New("its address has a query or a fragment")}
+	}
 	user := address.User
 	address.User = nil
 	pusher := push.New(address.String(), job).Gatherer(prometheus.DefaultGatherer).

@@ -27,7 +27,10 @@ func TestPush(t *testing.T) {
 }
 
 func TestPushFailureNamesNoPassword(t *testing.T) {
-	for _, address := range []string{"http://job:secret@127.0.0.1:1", "http://job:secret@host\x7f"} {
+	for _, address := range []string{
+		"http://job:secret@127.0.0.1:1", "http://job:secret@host\x7f",
+		"http://127.0.0.1:1/?key=secret", "http://127.0.0.1:1/#secret",
+	} {
 		err := metrics.Push(t.Context(), address, "nightly")
 		var failed *metrics.DeliveryError
 		require.ErrorAs(t, err, &failed, address)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
 		Bucket: s.S3Bucket, Prefix: s.S3Prefix, Collection: s.Collection, CreateBucket: s.CreateBucket,
 		Dimensions: s.Dimensions, Logger: a.log, Places: a.places(),
 	}
-	if err := a.checkCACert(); err != nil {
+	if err := cmp.Or(s.checkAddresses(), a.checkCACert()); err != nil {
 		return config, err
 	}
 	if err := a.openModel(&config); err != nil { // which calls nothing

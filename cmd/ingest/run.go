@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -146,7 +147,7 @@ func (c *IngestFlags) open(
 
 func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Config, error) {
 	var config pipeline.Config
-	if err := c.check(); err != nil {
+	if err := cmp.Or(c.check(), a.settings.checkAddresses()); err != nil {
 		return config, err
 	}
 	a.sayRedirected()

@@ -29,6 +29,23 @@ func (a *app) checkValues() error {
 	return nil
 }
 
+// checkAddresses refuses secrets in addresses, where errors and logs would show
+// them.
+func (s *Settings) checkAddresses() error {
+	for _, one := range []struct{ flag, address, secret string }{
+		{"--llm-base-url", s.LLMBaseURL, "--llm-api-key, PENSTOCK_LLM_API_KEY or OPENAI_API_KEY"},
+		{"--chat-base-url", s.ChatBaseURL, "--chat-api-key or PENSTOCK_CHAT_API_KEY"},
+		{"--s3-endpoint", s.S3Endpoint, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"},
+		{"--milvus", s.Milvus, "--milvus-user and --milvus-password, or --milvus-api-key"},
+	} {
+		if strings.ContainsAny(one.address, "@?#") {
+			return configuration(fmt.Errorf("%s: an address has no user, query or fragment; credentials belong in %s",
+				one.flag, one.secret))
+		}
+	}
+	return nil
+}
+
 func checkValue(flag *kong.Flag) error {
 	value := flag.Target
 	switch {

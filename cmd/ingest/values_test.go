@@ -92,3 +92,28 @@ func TestLimitsOfFlagsAreNumbers(t *testing.T) {
 	}
 	assert.Greater(t, limits, 15)
 }
+
+// A secret in an address was printed by the error that refused it.
+func TestSecretsInAddressesAreNotShown(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A pump.")
+	for flag, secret := range map[string]string{
+		"--llm-base-url": "--llm-api-key", "--chat-base-url": "--chat-api-key", "--s3-endpoint": "AWS_SECRET_ACCESS_KEY",
+		"--milvus": "--milvus-password",
+	} {
+		for _, address := range []string{
+			"http://user:" + ownSecret + "@127.0.0.1:1/v1", "http://127.0.0.1:1/v1?key=" + ownSecret, "ftp://a/#" + ownSecret,
+			"user:" + ownSecret + "@127.0.0.1:1",
+		} {
+			o := c.run(t, flag, address, "docs")
+			assert.Equal(t, exitConfiguration, o.code, o.stderr)
+			assert.Contains(t, o.stderr, flag+": an address has no user, query or fragment")
+			assert.Contains(t, o.stderr, secret)
+			assert.NotContains(t, o.stdout+o.stderr, ownSecret)
+		}
+	}
+	o := c.run(t, "--pushgateway=http://127.0.0.1:1/?key="+ownSecret, "docs")
+	assert.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stderr, "its address has a query or a fragment")
+	assert.NotContains(t, o.stderr, ownSecret)
+}
