@@ -58,14 +58,13 @@ type redacted struct {
 func (e *redacted) Error() string { return e.text }
 func (e *redacted) Unwrap() error { return e.error }
 
-// redact is err, or an error around it if its text repeats a key or is longer
-// than anybody reads.
+// redact is err, or an error around it if its text repeats a key, is longer
+// than anybody reads, or lacks the words of the server.
 func redact(err error, keys []string) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	if shown := plain.Shorten(mask(text, keys), mostError); shown != text {
+	if shown := plain.Shorten(mask(inWords(err), keys), mostError); shown != err.Error() {
 		return &redacted{shown, err}
 	}
 	return err

@@ -89,7 +89,8 @@ func seen(w *wait, status int, b io.ReadCloser, keys []string) io.ReadCloser {
 	case w.operation == opChatStream:
 		return newEvents(b, keys, w)
 	case w.operation != "":
-		return &whole{ReadCloser: b, read: readValue, see: func(text []byte) ([]byte, error) {
+		read := func(r io.ReadCloser) ([]byte, error) { return readValue(r, keys) }
+		return &whole{ReadCloser: b, read: read, see: func(text []byte) ([]byte, error) {
 			if errorIn(w.operation, text) == nil {
 				return text, nil
 			}
@@ -124,11 +125,12 @@ func (w *whole) Read(p []byte) (int, error) {
 }
 
 // readValue reads one JSON value, as the SDK does: some servers send their
-// answer and do not end the response.
-func readValue(r io.ReadCloser) ([]byte, error) {
+// answer and do not end the response. keys are masked in what its error quotes.
+func readValue(r io.ReadCloser, keys []string) ([]byte, error) {
 	var value json.RawMessage
-	if err := json.NewDecoder(r).Decode(&value); err != nil {
-		return nil, err
+	var begun beginning
+	if err := json.NewDecoder(io.TeeReader(r, &begun)).Decode(&value); err != nil {
+		return nil, begun.quote(err, keys)
 	}
 	return value, io.EOF
 }

@@ -79,8 +79,14 @@ func TestWrongSettingsDoNotHideTheHelp(t *testing.T) {
 			c := newCommand(t, tt.env...)
 			c.write(t, "penstock.yaml", tt.file)
 			for _, args := range [][]string{
-				{"help"}, {"help", "environment"}, {"help", "search"}, {"help", "--man"}, {"version"},
-				{"completion", "bash"}, {"--help"}, {"--version"},
+				{"help"},
+				{"help", "environment"},
+				{"help", "search"},
+				{"help", "--man"},
+				{"version"},
+				{"completion", "bash"},
+				{"--help"},
+				{"--version"},
 			} {
 				o := c.run(t, args...)
 				assert.Zero(t, o.code, "%v: %s", args, o.stderr)

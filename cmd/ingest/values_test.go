@@ -1,6 +1,7 @@
 package main
 
 import (
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func TestLimitsOfFlagsAreNumbers(t *testing.T) {
 				}
 				limits++
 				text := flag.Tag.Get(tag)
-				if _, isTime := flag.Target.Interface().(time.Duration); isTime {
+				if _, isTime := reflect.TypeAssert[time.Duration](flag.Target); isTime {
 					_, err := time.ParseDuration(text)
 					require.NoError(t, err, flag.Name)
 					continue
