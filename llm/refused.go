@@ -47,7 +47,7 @@ func refusal(body []byte) string {
 		Error json.RawMessage `json:"error"`
 	}
 	if json.Valid(body) {
-		_ = json.Unmarshal(body, &outer) // what is no object has no field
+		_ = json.Unmarshal(body, &outer) // only an object has fields
 		for _, text := range [][]byte{outer.Error, body} {
 			if api := readError(text); api != nil {
 				return api.Message

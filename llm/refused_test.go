@@ -17,15 +17,16 @@ import (
 // what the SDK misses in the body.
 func TestRefusalsInOtherFormsAreQuoted(t *testing.T) {
 	const head = "error, status code: 401, status: 401 Unauthorized"
+	page := "<html><head>\n<title>Sign in,\nplease</title></head>" + strings.Repeat("<p>x", 99)
 	for name, row := range map[string]struct{ body, want string }{
 		"detail":             {`{"detail":"token expired"}`, head + ", message: token expired"},
 		"message":            {`{"message":"token expired","request_id":"7"}`, head + ", message: token expired"},
 		"msg":                {`{"code":7,"msg":"token expired"}`, head + ", message: token expired"},
 		"a text":             {`"token expired"`, head + ", message: token expired"},
 		"an error in words":  {`{"error":"token expired"}`, head + ", message: token expired"},
-		"several details":    {`{"detail":[{"loc":["a"],"msg":"no"}]}`, head + `, message: {"detail":[{"loc":["a"],"msg":"no"}]}`},
+		"several details":    {`{"detail":[{"loc":[1]}]}`, head + `, message: {"detail":[{"loc":[1]}]}`},
 		"plain text":         {"token expired\n", head + ", message: token expired"},
-		"a page":             {"<html><head>\n<title>Sign in,\nplease</title></head>" + strings.Repeat("<p>x", 99), head + ", message: Sign in, please"},
+		"a page":             {page, head + ", message: Sign in, please"},
 		"a page, no title":   {"<html>who are you</html>", head + ", message: <html>who are you</html>"},
 		"nothing":            {"", head},
 		"white space":        {" \n", head},
@@ -34,7 +35,7 @@ func TestRefusalsInOtherFormsAreQuoted(t *testing.T) {
 		"null":               {`{"error":null}`, head},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := newClient(t, llm.Config{BaseURL: answering(t, http.StatusUnauthorized, row.body), APIKey: "sk-of-this-test"})
+			client := newClient(t, llm.Config{BaseURL: answering(t, http.StatusUnauthorized, row.body)})
 			for i, call := range operations(newGuard(resilience.Config{}), nil) {
 				err := operations(newGuard(resilience.Config{}), client)[i].do(t.Context())
 				require.EqualError(t, err, row.want, call.name)

@@ -3,6 +3,7 @@ package main
 import (
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,38 +17,41 @@ import (
 func TestValuesOutOfRangeAreUsageErrors(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A pump.")
-	for want, args := range map[string][]string{
-		"--chunk-tokens: -5 is less than 0":                                              {"--chunk-tokens", "-5", "docs"},
-		"--chunk-tokens, --chunk-overlap: 5 tokens a chunk are too few, the least is 8":  {"--chunk-tokens=5", "docs"},
-		"--chunk-overlap: an overlap of 300 tokens must be less than the 256 of a chunk": {"--chunk-overlap=300", "docs"},
-		"--chunk-overlap: -5 is less than -1":                                            {"--chunk-overlap=-5", "docs"},
-		"--chunk-overlap: an overlap of 64 tokens must be less than the 64 of a chunk":   {"chunk", "--chunk-tokens=64", "--chunk-overlap=64", "docs/a.md"},
-		"--rate: -1 is less than 0":                                                      {"--rate", "-1", "docs"},
-		"--rate: NaN is less than 0":                                                     {"--rate=nan", "docs"},
-		"--s3-bucket: is empty":                                                          {"--s3-bucket=", "docs"},
-		"--collection: is empty":                                                         {"search", "--collection=", "pump"},
-		"--state: is empty":                                                              {"--state=", "docs"},
-		"--stdin-name: is empty":                                                         {"--stdin-name=", "-"},
-		"--embedding-model: is empty":                                                    {"--llm-base-url=http://a/v1", "--embedding-model=", "docs"},
-		"--dimensions: -3 is less than 0":                                                {"--dimensions=-3", "docs"},
-		"--enrich-budget: -1 is less than 0":                                             {"--enrich-budget=-1", "docs"},
-		"--max-size: -1 is less than 0":                                                  {"--max-size=-1", "docs"},
-		"--max-work: -1 is less than 0":                                                  {"parse", "--max-work=-1", "docs/a.md"},
-		"--max-entries: -1 is less than 0":                                               {"--max-entries=-1", "docs"},
-		"--max-unpacked: -1 is less than 0":                                              {"--max-unpacked=-1", "docs"},
-		"--max-ratio: -1 is less than 0":                                                 {"--max-ratio=-1", "docs"},
-		"--max-depth: -1 is less than 0":                                                 {"--max-depth=-1", "docs"},
-		"--max-download: -1 is less than 0":                                              {"retry", "--max-download=-1"},
-		"--parse-timeout: -1s is less than 0s":                                           {"serve", "--parse-timeout=-1s", "docs"},
-		"--prune-limit: -2 is less than -1":                                              {"--prune-limit=-2", "docs"},
-		"--skip-exit-code: 300 is more than 255":                                         {"--skip-exit-code=300", "docs"},
-		"--skip-exit-code: -1 is less than 0":                                            {"--skip-exit-code=-1", "docs"},
-		"--limit: 0 is less than 1":                                                      {"search", "-n0", "pump"},
+	for _, tt := range []struct{ args, want string }{
+		{"--chunk-tokens -5 docs", "--chunk-tokens: -5 is less than 0"},
+		{"--chunk-tokens=5 docs", "--chunk-tokens, --chunk-overlap: 5 tokens a chunk are too few, the least is 8"},
+		{"--chunk-overlap=300 docs", "--chunk-overlap: an overlap of 300 tokens must be less than the 256 of a chunk"},
+		{"--chunk-overlap=-5 docs", "--chunk-overlap: -5 is less than -1"},
+		{
+			"chunk --chunk-tokens=64 --chunk-overlap=64 docs/a.md",
+			"--chunk-overlap: an overlap of 64 tokens must be less than the 64 of a chunk",
+		},
+		{"--rate -1 docs", "--rate: -1 is less than 0"},
+		{"--rate=nan docs", "--rate: NaN is less than 0"},
+		{"--s3-bucket= docs", "--s3-bucket: is empty"},
+		{"search --collection= pump", "--collection: is empty"},
+		{"--state= docs", "--state: is empty"},
+		{"--stdin-name= -", "--stdin-name: is empty"},
+		{"--llm-base-url=http://a/v1 --embedding-model= docs", "--embedding-model: is empty"},
+		{"--dimensions=-3 docs", "--dimensions: -3 is less than 0"},
+		{"--enrich-budget=-1 docs", "--enrich-budget: -1 is less than 0"},
+		{"--max-size=-1 docs", "--max-size: -1 is less than 0"},
+		{"parse --max-work=-1 docs/a.md", "--max-work: -1 is less than 0"},
+		{"--max-entries=-1 docs", "--max-entries: -1 is less than 0"},
+		{"--max-unpacked=-1 docs", "--max-unpacked: -1 is less than 0"},
+		{"--max-ratio=-1 docs", "--max-ratio: -1 is less than 0"},
+		{"--max-depth=-1 docs", "--max-depth: -1 is less than 0"},
+		{"retry --max-download=-1", "--max-download: -1 is less than 0"},
+		{"serve --parse-timeout=-1s docs", "--parse-timeout: -1s is less than 0s"},
+		{"--prune-limit=-2 docs", "--prune-limit: -2 is less than -1"},
+		{"--skip-exit-code=300 docs", "--skip-exit-code: 300 is more than 255"},
+		{"--skip-exit-code=-1 docs", "--skip-exit-code: -1 is less than 0"},
+		{"search -n0 pump", "--limit: 0 is less than 1"},
 	} {
-		o := c.run(t, args...)
-		assert.Equal(t, exitUsage, o.code, "%v: %s", args, o.stderr)
-		assert.Contains(t, o.stderr, want)
-		assert.NoDirExists(t, c.path(".penstock"), args)
+		o := c.run(t, strings.Fields(tt.args)...)
+		assert.Equal(t, exitUsage, o.code, "%s: %s", tt.args, o.stderr)
+		assert.Contains(t, o.stderr, tt.want)
+		assert.NoDirExists(t, c.path(".penstock"), tt.args)
 	}
 	for _, meta := range []string{"=x", "title=x", "a-b=x"} {
 		o := c.run(t, "--meta", meta, "docs")
@@ -99,12 +103,12 @@ func TestSecretsInAddressesAreNotShown(t *testing.T) {
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A pump.")
 	for flag, secret := range map[string]string{
-		"--llm-base-url": "--llm-api-key", "--chat-base-url": "--chat-api-key", "--s3-endpoint": "AWS_SECRET_ACCESS_KEY",
-		"--milvus": "--milvus-password",
+		"--llm-base-url": "--llm-api-key", "--chat-base-url": "--chat-api-key",
+		"--s3-endpoint": "AWS_SECRET_ACCESS_KEY", "--milvus": "--milvus-password",
 	} {
 		for _, address := range []string{
-			"http://user:" + ownSecret + "@127.0.0.1:1/v1", "http://127.0.0.1:1/v1?key=" + ownSecret, "ftp://a/#" + ownSecret,
-			"user:" + ownSecret + "@127.0.0.1:1",
+			"http://user:" + ownSecret + "@127.0.0.1:1/v1", "http://127.0.0.1:1/v1?key=" + ownSecret,
+			"ftp://a/#" + ownSecret, "user:" + ownSecret + "@127.0.0.1:1",
 		} {
 			o := c.run(t, flag, address, "docs")
 			assert.Equal(t, exitConfiguration, o.code, o.stderr)
