@@ -132,11 +132,11 @@ func (c *check) describe() (*entity.Collection, error) {
 	return c.found, c.describeErr
 }
 
-// model asks for one embedding and gives its dimensions.
+// model asks for one embedding and returns its dimensions.
 func (c *check) model() (int, error) {
 	dims, err := c.embed.Check(c.ctx)
 	if err == nil && c.Dimensions != 0 && dims != c.Dimensions {
-		err = c.misfit(service.Model, fmt.Errorf("model %q gives %d dimensions, not %d", c.Model, dims, c.Dimensions))
+		err = c.misfit(service.Model, fmt.Errorf("model %q has %d dimensions, not %d", c.Model, dims, c.Dimensions))
 	}
 	return dims, err
 }

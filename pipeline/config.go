@@ -146,7 +146,7 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return "pipeline: " + e.Field + ": " + e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
 func (c Config) withDefaults() Config {

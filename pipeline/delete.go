@@ -267,7 +267,7 @@ type PruneError struct{ Err error }
 
 func (e *PruneError) Error() string { return "nothing was pruned: " + e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *PruneError) Unwrap() error { return e.Err }
 
 // Prune deletes the documents that the journal knows from the places that the

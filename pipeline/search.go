@@ -132,7 +132,7 @@ func (p *Pipeline) checkDimensions(record rows.Record, got int) error {
 		return nil
 	}
 	return &StopError{Kind: StopConfiguration, Upstream: service.Model, Err: fmt.Errorf(
-		"model %q now gives %d dimensions, and collection %q holds its vectors of %d; "+
+		"model %q now has %d dimensions, and collection %q holds its vectors of %d; "+
 			"serve the former model again, or choose another collection and ingest into it",
 		p.config.Model, got, p.config.Collection, record.Dimensions)}
 }

@@ -56,7 +56,7 @@ func TestSearchAfterTheModelHasChangedItsDimensions(t *testing.T) {
 			require.NotNil(t, line.Stopped)
 			assert.Equal(t, pipeline.StopConfiguration, line.Stopped.Kind)
 			assert.Equal(t, "llm", line.Stopped.Upstream)
-			assert.Regexp(t, `"fake" now gives (12|4) dimensions, and collection "documents" .* 8;`, line.Stopped.Reason)
+			assert.Regexp(t, `"fake" now has (12|4) dimensions, and collection "documents" .* 8;`, line.Stopped.Reason)
 		}
 	}
 	model.dimensions.Store(8)

@@ -112,7 +112,7 @@ func New(config Config) *Embedder {
 func (e *Embedder) Space() string { return fmt.Sprintf("%s/%d", e.config.Model, e.config.Dimensions) }
 
 // Check has one harmless text embedded before the first use of the model and
-// gives the dimensions of its vector. A failure ends the run; the error is a
+// returns the dimensions of its vector. A failure ends the run; the error is a
 // [*stop.Failure].
 func (e *Embedder) Check(ctx context.Context) (dimensions int, err error) {
 	if err := e.model.Check(ctx); err != nil {

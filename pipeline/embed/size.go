@@ -70,7 +70,7 @@ func (s *sizes) outgrown(batch []item, alone bool) bool {
 	return len(s.cut(batch)) < len(batch) || !alone && !s.known(batch)
 }
 
-// cut gives the texts that go into one batch, at least one.
+// cut returns the texts that go into one batch, at least one.
 func (s *sizes) cut(texts []item) []item {
 	s.mu.Lock()
 	limits := s.limits
@@ -114,7 +114,7 @@ func (s *sizes) doubt(batch []item) {
 	s.strict = s.strict || !sizeOf(batch).within(s.answered)
 }
 
-// shrink remembers that a batch was too large, and gives the new limits: its
+// shrink remembers that a batch was too large, and returns the new limits: its
 // larger half. The measures in which a larger one was answered are not to
 // blame, unless all are so.
 func (s *sizes) shrink(batch []item) Limits {

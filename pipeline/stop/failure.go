@@ -14,7 +14,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Stage + ": " + f.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
 
 // DeadLetter is the failure of a document that cannot be ingested as it is.

@@ -65,7 +65,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("stopped by %s: %v%s", e.Upstream, e.Err, advice)
 }
 
-// Unwrap gives the cause: *resilience.OpenError when a breaker was open, else
+// Unwrap returns the cause: *resilience.OpenError when a breaker was open, else
 // the upstream's own error.
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -114,7 +114,7 @@ func isDenied(err error) bool {
 	return ok
 }
 
-// Unwrap gives the door's error.
+// Unwrap returns the door's error.
 func (e *CallError) Unwrap() error { return e.Err }
 
 // RetryAfter is how long a throttled call was asked to wait; zero where it was

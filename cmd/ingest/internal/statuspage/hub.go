@@ -125,7 +125,7 @@ func (h *hub) leave() {
 	h.watching--
 }
 
-// since gives what has changed after a version, and what to wait on for more.
+// since returns what has changed after a version, and what to wait on for more.
 func (h *hub) since(seen int) (news []fragment, version int, more <-chan struct{}, over bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
