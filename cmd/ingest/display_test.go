@@ -92,8 +92,14 @@ func TestSummaryEndsWithTheCause(t *testing.T) {
 			Kind: stop.Denied, Upstream: "s3", Address: "http://s", Reason: "AccessDenied", Cause: "AccessDenied",
 		}, "stopped (denied, s3 at http://s); cause: AccessDenied"},
 		{"words before the cause", pipeline.Stop{
+			Kind: stop.Configuration, Upstream: "milvus", Reason: "collection x: no such field y", Cause: "no such field y",
+		}, "stopped (configuration, milvus): collection x; cause: no such field y"},
+		{"a cause within a phrase", pipeline.Stop{
 			Kind: stop.Configuration, Upstream: "milvus", Reason: "collection x: no such field y", Cause: "field y",
-		}, "stopped (configuration, milvus): collection x: no such; cause: field y"},
+		}, "stopped (configuration, milvus): collection x: no such field y; cause: field y"},
+		{"a cause within a word", pipeline.Stop{
+			Kind: stop.Deferred, Upstream: "s3", Reason: "put a: misfired", Cause: "fired",
+		}, "stopped (deferred, s3): put a: misfired; cause: fired"},
 		{"no upstream", pipeline.Stop{Kind: stop.Fault, Reason: "disk full"}, "stopped (fault): disk full"},
 	} {
 		var out strings.Builder

@@ -111,14 +111,14 @@ func after(words, text string) string {
 }
 
 // withoutCause is a reason without the cause at its end, which is printed
-// after it.
+// after it. A cause that begins within a phrase stays: the phrase needs it.
 func withoutCause(reason, cause string) string {
 	rest, ok := strings.CutSuffix(reason, cause)
-	if !ok {
+	if !ok || rest != "" && !strings.HasSuffix(rest, ": ") {
 		return reason
 	}
-	rest = strings.TrimSuffix(strings.TrimSpace(rest), "last failure:")
-	return strings.TrimRight(rest, ";: ")
+	rest = strings.TrimSuffix(strings.TrimSuffix(rest, ": "), "last failure")
+	return strings.TrimRight(rest, "; ")
 }
 
 // clock is a time for people: local, with its zone.
