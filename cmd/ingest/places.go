@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
@@ -68,22 +69,22 @@ func (s *Settings) aws() string {
 	return "AWS, " + s.S3Region
 }
 
-// publicAddress is an address without userinfo, parameters and the spaces
-// around it.
+// publicAddress is the scheme, host and path of an address. It is empty where
+// these cannot be told from userinfo: with a reserved character in it, the
+// password looks like a port, a path or parameters.
 func publicAddress(address string) string {
-	address, _, _ = strings.Cut(strings.TrimSpace(address), "?")
-	scheme, rest, ok := strings.Cut(address, "://")
-	if !ok {
-		scheme, rest = "", address
+	address = strings.TrimSpace(address)
+	host, isURL := address, strings.Contains(address, "://")
+	if !isURL {
+		host = "//" + address
 	}
-	host, path, below := strings.Cut(rest, "/")
-	host = host[strings.LastIndex(host, "@")+1:]
-	if below {
-		host += "/" + path
+	u, err := url.Parse(host)
+	if err != nil || strings.Contains(u.EscapedPath()+u.RawQuery+u.EscapedFragment(), "@") {
+		return ""
 	}
-	host = strings.TrimRight(host, "/")
-	if !ok {
-		return host
+	public := u.Host + strings.TrimRight(u.EscapedPath(), "/")
+	if !isURL {
+		return public
 	}
-	return scheme + "://" + host
+	return u.Scheme + "://" + public
 }

@@ -53,3 +53,37 @@ func TestPlacesOfTheUpstreams(t *testing.T) {
 		})
 	}
 }
+
+// A password with a reserved character came back unchanged, or its beginning
+// did: what follows it was taken for a path or for parameters.
+func TestAddressesForPeopleHaveNoPassword(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://user:p/ss@host/v1":           "",
+		"https://user:p?ss@host/v1":           "",
+		"https://user:p#ss@host/v1":           "",
+		"https://user:p\\ss@host/v1":          "",
+		"https://user:p ss@host/v1":           "",
+		"https://user:12/ss@host/v1":          "",
+		"https://user:12?ss@host/v1":          "",
+		"https://user:12#ss@host/v1":          "",
+		"https://user:12%2Fss@host/v1":        "https://host/v1",
+		"https://user:p@ss@host/v1":           "https://host/v1",
+		"https:user:12@host/v1":               "host/v1",
+		"user:p/ss@milvus:19530":              "",
+		"user:12/ss@milvus:19530":             "",
+		"user:pass@milvus:19530":              "milvus:19530",
+		"milvus:19530":                        "milvus:19530",
+		"milvus":                              "milvus",
+		"10.0.3.7:19530":                      "10.0.3.7:19530",
+		"[::1]:19530":                         "[::1]:19530",
+		"http://[fe80::1]:8333/":              "http://[fe80::1]:8333",
+		" https://u:pw@m:1/v1/?key=secret \n": "https://m:1/v1",
+		"https://m/v1/?key=secret#at":         "https://m/v1",
+		"https://m/a%20b/v1":                  "https://m/a%20b/v1",
+		"https://m:port/v1":                   "",
+		"http://m\x00/v1":                     "",
+		"":                                    "",
+	} {
+		assert.Equal(t, want, publicAddress(address), "%q", address)
+	}
+}
