@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ type display struct {
 	app      *app
 	drawing  sync.Mutex
 	bar      *progressbar.ProgressBar // nil unless stderr is a terminal
+	counted  bool                     // the summary has the total; guarded by drawing
 	hold     bool
 	held     []heldLine
 	deferred deferrals
@@ -77,12 +79,16 @@ func (d *display) expect(ctx context.Context, paths []string, find func() (*sour
 	if err != nil {
 		return // the run has found them and may find them again
 	}
+	d.count(ctx, inputs.All)
+}
+
+// count sets the total to the number of documents that a listing yields. A
+// listing that hangs is abandoned at the end of the command.
+func (d *display) count(ctx context.Context, list func(context.Context) iter.Seq2[source.Item, error]) {
 	ctx, cancel := context.WithCancel(ctx)
-	counted := make(chan struct{})
 	go func() {
-		defer close(counted)
 		total := 0
-		for _, err := range inputs.All(ctx) {
+		for _, err := range list(ctx) {
 			_ = err // one document that cannot be read is one that ends
 			total++
 		}
@@ -90,15 +96,19 @@ func (d *display) expect(ctx context.Context, paths []string, find func() (*sour
 			d.total(total)
 		}
 	}()
-	d.app.later(func() error { cancel(); <-counted; return nil })
+	d.app.later(func() error { cancel(); return nil })
 }
 
-// total sets the number of documents of the run, once it is known.
+// total sets the number of documents of the run, once it is known. After the
+// summary it is of no use, and the line of the bar belongs to the shell.
 func (d *display) total(documents int) {
 	if documents == 0 {
 		return
 	}
 	d.step(func(bar *progressbar.ProgressBar) error {
+		if d.counted {
+			return nil
+		}
 		bar.ChangeMax(documents)
 		return bar.RenderBlank() // what ChangeMax has drawn may be suppressed
 	})
@@ -163,7 +173,10 @@ func (d *display) step(move func(*progressbar.ProgressBar) error) {
 }
 
 func (d *display) summary(s pipeline.Summary) {
-	d.step((*progressbar.ProgressBar).Finish)
+	d.step(func(bar *progressbar.ProgressBar) error {
+		d.counted = true
+		return bar.Finish()
+	})
 	d.app.audit.stopped(s)
 	if d.app.settings.JSON {
 		d.app.printJSON(map[string]pipeline.Summary{"summary": s})

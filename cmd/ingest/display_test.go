@@ -1,17 +1,24 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
@@ -108,6 +115,48 @@ func TestSummaryEndsWithTheCause(t *testing.T) {
 		assert.Contains(t, lines[0], "1 documents in", tt.name)
 		assert.Equal(t, []string{tt.want}, lines[1:], tt.name)
 	}
+}
+
+func withBar(drawn io.Writer) *display {
+	a := &app{settings: &Settings{}, stdout: io.Discard, audit: &auditLog{}}
+	return &display{app: a, bar: progressbar.NewOptions(-1, progressbar.OptionSetWriter(drawn))}
+}
+
+// The command waited for the listing that counts the documents, which a mount
+// that hangs never ends.
+func TestAListingThatHangsDoesNotKeepTheCommand(t *testing.T) {
+	d := withBar(io.Discard)
+	synctest.Test(t, func(t *testing.T) {
+		mount := make(chan struct{})
+		d.count(t.Context(), func(context.Context) iter.Seq2[source.Item, error] {
+			return func(yield func(source.Item, error) bool) {
+				<-mount
+				yield(source.Item{}, nil)
+			}
+		})
+		d.summary(pipeline.Summary{})
+		ended := make(chan error, 1)
+		go func() { ended <- d.app.stop() }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+		default:
+			t.Error("the command waits for the listing")
+		}
+		close(mount)
+		synctest.Wait()
+	})
+}
+
+// A total that is known only after the summary was drawn below it.
+func TestNoTotalAfterTheSummary(t *testing.T) {
+	var drawn bytes.Buffer
+	d := withBar(&drawn)
+	d.summary(pipeline.Summary{})
+	drawn.Reset()
+	d.total(3)
+	assert.Empty(t, drawn.String())
 }
 
 // A run whose model dies says in a few lines what has happened.
