@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -26,8 +25,8 @@ type deferrals struct {
 	others   int         // documents of further groups
 }
 
-// deferral is a group of documents with the same reason. Numbers in it, such
-// as the seconds until the next probe, may differ.
+// deferral is a group of documents with the same reason, see [plain.Pattern]:
+// the seconds until the next probe may differ.
 type deferral struct {
 	stage, kind, key, reason string
 	documents                int
@@ -53,11 +52,9 @@ func (d *deferrals) add(doc pipeline.Document) {
 	group.names = group.names[:min(len(group.names), namedDeferrals)]
 }
 
-var number = regexp.MustCompile(`[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)?`)
-
 // group returns the group of a document; nil if there are too many.
 func (d *deferrals) group(doc pipeline.Document) *deferral {
-	key := number.ReplaceAllString(doc.Reason, "0")
+	key := plain.Pattern(doc.Reason, doc.ID)
 	for _, g := range d.groups {
 		if g.stage == doc.Stage && g.kind == doc.Kind && g.key == key {
 			return g

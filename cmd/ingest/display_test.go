@@ -60,6 +60,19 @@ func TestDeferralsAreGrouped(t *testing.T) {
 	assert.Empty(t, new(deferrals).lines())
 }
 
+// A server that answered 500 and one that answered 503 were one group.
+func TestStatusesAreDifferentReasons(t *testing.T) {
+	var d deferrals
+	for i, status := range []int{500, 503, 500} {
+		id := fmt.Sprintf("d/number%d.md", i)
+		d.add(deferredFor(id, "embed", "upstream failed", fmt.Sprintf("%s: HTTP %d, request %d", id, status, i)))
+	}
+	assert.Equal(t, []string{
+		"2 documents: d/number0.md: HTTP 500, request 0 (embed): d/number0.md, d/number2.md",
+		"d/number1.md: d/number1.md: HTTP 503, request 1 (embed)",
+	}, d.lines())
+}
+
 func TestDeferralsForManyReasonsAreBounded(t *testing.T) {
 	var d deferrals
 	for i := range 30 {

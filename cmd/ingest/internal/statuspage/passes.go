@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
@@ -67,7 +68,7 @@ func (e *ending) same(other *ending) bool {
 		return false
 	}
 	return e.kind == other.kind && e.upstream == other.upstream && e.throttled == other.throttled &&
-		(e.upstream != "" || pattern(e.Text, "") == pattern(other.Text, ""))
+		(e.upstream != "" || plain.Pattern(e.Text, "") == plain.Pattern(other.Text, ""))
 }
 
 func (e *ending) interrupted() bool { return e != nil && e.kind == stop.Interrupted }

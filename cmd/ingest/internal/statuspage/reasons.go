@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline/journal"
 )
 
@@ -20,11 +19,6 @@ const (
 	reasonsKept = 200
 	// examplesShown is how many documents are named for each reason.
 	examplesShown = 3
-	// compared is how much of a reason is compared, in bytes.
-	compared = 300
-	// shortestName is the length from which a document's name is recognized in
-	// a reason.
-	shortestName = 4
 )
 
 // reasonView is documents that are not ingested for the same reason.
@@ -76,30 +70,8 @@ func (r *reasons) most() (all []reasonView) {
 // reasonKey is equal for problems with the same reason.
 func reasonKey(p journal.Problem) string {
 	sum := fnv.New64a()
-	for _, part := range []string{string(p.Status), p.Stage, p.Kind, pattern(p.Reason, p.ID)} {
+	for _, part := range []string{string(p.Status), p.Stage, p.Kind, plain.Pattern(p.Reason, p.ID)} {
 		fmt.Fprintf(sum, "%s\x00", part)
 	}
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
-
-// pattern is a reason without what differs from document to document: its name
-// and numbers, such as a page, a size, a time or the id of a request. Status
-// codes remain.
-func pattern(reason, id string) string {
-	reason = reason[:min(len(reason), compared)]
-	for _, name := range []string{id, path.Base(id)} {
-		if len(name) >= shortestName {
-			reason = strings.ReplaceAll(reason, name, "…")
-		}
-	}
-	words := strings.Fields(reason)
-	for i, word := range words {
-		if strings.ContainsAny(word, "0123456789") && !isStatus(strings.Trim(word, ".,:;()[]\"'")) {
-			words[i] = "#"
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// isStatus reports whether a word is an HTTP status of an error.
-func isStatus(word string) bool { return len(word) == 3 && word >= "400" && word <= "599" }

@@ -65,23 +65,9 @@ func TestReasonsThatAreTheSame(t *testing.T) {
 	problem := func(id, reason string) journal.Problem {
 		return journal.Problem{ID: id, Status: journal.DeadLetter, Stage: "parse", Kind: "malformed", Reason: reason}
 	}
-	for _, row := range []struct {
-		a, b string
-		same bool
-	}{
-		{"page 3: no text", "page 40: no text", true},
-		{"error, status code: 500, request a1b2", "error, status code: 500, request 77zz", true},
-		{"error, status code: 500", "error, status code: 502", false},
-		{"docs/one.pdf: no text", "docs/two.pdf: no text", true},
-		{"cannot open one.pdf", "cannot open two.pdf", true},
-		{"no text", "no header", false},
-		{"next probe in 59.3s", "next probe in 1m0s", true},
-		{"", "", true},
-		{strings.Repeat("x", compared) + "a", strings.Repeat("x", compared) + "b", true},
-	} {
-		a, b := problem("docs/one.pdf", row.a), problem("docs/two.pdf", row.b)
-		assert.Equal(t, row.same, reasonKey(a) == reasonKey(b), "%q and %q", row.a, row.b)
-	}
+	one := problem("docs/one.pdf", "docs/one.pdf, page 3: no text")
+	assert.Equal(t, reasonKey(one), reasonKey(problem("docs/two.pdf", "docs/two.pdf, page 40: no text")))
+	assert.NotEqual(t, reasonKey(one), reasonKey(problem("docs/one.pdf", "no header")))
 	other := problem("docs/one.pdf", "no text")
 	other.Status = journal.Deferred
 	assert.NotEqual(t, reasonKey(problem("docs/one.pdf", "no text")), reasonKey(other))
