@@ -76,19 +76,18 @@ func finished(h headlineView, v view) headlineView {
 	return h
 }
 
-// waiting is what the last pass left, deferred documents at least.
+// waiting is what waits by the journal, which lists the documents that a pass
+// did not come to as well; where it cannot be read, what the last pass left.
 func (v view) waiting() backlog {
 	b := v.Progress.Waiting
-	b.N = max(b.N, v.Worries.Deferred)
+	if v.Worries.Fault == "" {
+		b.N = v.Worries.Deferred
+	}
 	if b.N == 0 {
-		b.Since = time.Time{}
+		return backlog{}
 	}
 	return b
 }
-
-// NotBegun is how many documents wait that no pass has begun: the journal does
-// not list them.
-func (v view) NotBegun() int { return v.waiting().N - v.Worries.Deferred }
 
 // clause is the trouble on one line.
 func (h headlineView) clause(now time.Time) string {

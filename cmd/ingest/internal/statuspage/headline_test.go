@@ -211,11 +211,33 @@ func TestCardOfTheUpstreamThatEndedThePass(t *testing.T) {
 // that seven were deferred.
 func TestTheWholeBacklogIsShown(t *testing.T) {
 	n := situations["open"](t)
-	for _, path := range []string{"/", "/problems?status=deferred"} {
-		assert.Contains(t, n.get(path).Body.String(), "<p>53 more documents wait; no pass has begun them.</p>", path)
-	}
-	assert.NotContains(t, n.get("/problems").Body.String(), "more documents wait")
-	assert.NotContains(t, situations["quiet"](t).get("/").Body.String(), "more documents wait")
+	body := n.get("/").Body.String()
+	assert.Contains(t, body, "<dt>waiting</dt><dd>60</dd>")
+	assert.Contains(t, body, ">53 documents</a></strong>: <span class=\"reason\"><bdi>the run ended before")
+	assert.Contains(t, body, "All 60 deferred documents")
+	assert.Contains(t, n.get("/problems?status=deferred").Body.String(), "<p>60 in total.</p>")
+	assert.Contains(t, situations["quiet"](t).get("/").Body.String(), "<dt>waiting</dt><dd>0</dd>")
+}
+
+// With 30 of 60 documents ingested the page still said that 60 wait.
+func TestTheBacklogShrinksDuringAPass(t *testing.T) {
+	n := situations["open"](t)
+	n.PassBegins(n.clock.Now())
+	n.works(map[pipeline.Result]int{pipeline.Ingested: 30})
+	n.journal.problems = unbegun(30)
+	body := n.get("/").Body.String()
+	assert.Contains(t, body, "<strong>30 documents wait</strong>")
+	assert.Contains(t, body, "<dt>waiting</dt><dd>30</dd>")
+	assert.NotContains(t, body, "60 documents")
+	assert.NotContains(t, body, "more documents wait")
+	assert.Contains(t, n.sentence(), ", the first since 02:44 UTC")
+}
+
+// A journal that cannot be read leaves the count of the last pass.
+func TestTheBacklogWithoutAJournal(t *testing.T) {
+	n := situations["open"](t)
+	n.journal.fault = errors.New("disk I/O error")
+	assert.Contains(t, n.sentence(), "60 documents wait")
 }
 
 // One error is not on the page again and again.

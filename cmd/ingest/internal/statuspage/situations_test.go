@@ -66,7 +66,8 @@ func (n *night) pass(took time.Duration, ended *stop.Error, results map[pipeline
 	var err error
 	if ended != nil {
 		summary.Stopped, err = ended.Report(n.config.Places), ended
-		summary.Waiting = 60
+		summary.Waiting = backlogOfANight
+		n.journal.wait(unbegun(backlogOfANight))
 		n.waits = cmp.Or(n.waits, n.clock.Now().Unix())
 		since := time.Unix(n.waits, 0)
 		summary.WaitingSince = &since
@@ -74,11 +75,32 @@ func (n *night) pass(took time.Duration, ended *stop.Error, results map[pipeline
 	next := n.clock.Now().Add(time.Minute)
 	if ended == nil {
 		n.waits = 0
+		n.journal.wait(nil)
 	}
 	if ended != nil && !ended.RetryAt.IsZero() {
 		next = ended.RetryAt
 	}
 	n.PassEnds(summary, err, n.clock.Now(), next)
+}
+
+// backlogOfANight is how many documents wait after a pass that was stopped.
+const backlogOfANight = 60
+
+// unbegun are documents that a pass did not come to, as the journal lists them.
+func unbegun(n int) []journal.Problem {
+	list := problems(journal.Deferred, n, "docs/")
+	for i := range list {
+		list[i].Stage, list[i].Kind = "list", "not begun"
+		list[i].Reason = "the run ended before this document was begun"
+	}
+	return list
+}
+
+// wait replaces the deferred documents.
+func (b *books) wait(deferred []journal.Problem) {
+	b.problems = slices.DeleteFunc(b.problems, func(p journal.Problem) bool { return p.Status == journal.Deferred })
+	b.problems = append(b.problems, deferred...)
+	slices.SortFunc(b.problems, func(a, b journal.Problem) int { return strings.Compare(a.ID, b.ID) })
 }
 
 func (n *night) works(results map[pipeline.Result]int) {
@@ -168,8 +190,7 @@ var situations = map[string]func(*testing.T) *night{
 			n.pass(0, stop.Later("llm", n.clock.Now().Add(time.Minute), errOnFire),
 				map[pipeline.Result]int{pipeline.Deferred: 7})
 		}
-		n.journal.problems = problems(journal.Deferred, 7, "docs/")
-		for i := range n.journal.problems {
+		for i := range 7 {
 			n.journal.problems[i].Reason = errOnFire.Error()
 			n.journal.problems[i].Stage, n.journal.problems[i].Kind = "embed", "upstream failed"
 		}
@@ -186,7 +207,6 @@ var situations = map[string]func(*testing.T) *night{
 				Kind: stop.Denied, Upstream: "llm", Err: errKey,
 			}, map[pipeline.Result]int{pipeline.Deferred: 4})
 		}
-		n.journal.problems = problems(journal.Deferred, 4, "docs/")
 		return n
 	},
 	"throttled": func(t *testing.T) *night {
@@ -200,7 +220,6 @@ var situations = map[string]func(*testing.T) *night{
 		}
 		n.pass(time.Second, stop.Later("llm", n.clock.Now().Add(15*time.Minute), call),
 			map[pipeline.Result]int{pipeline.Deferred: 4})
-		n.journal.problems = problems(journal.Deferred, 4, "docs/")
 		return n
 	},
 	"forced": func(t *testing.T) *night {
