@@ -549,6 +549,21 @@ func (j *Journal) Problems(ctx context.Context, destination, after string) iter.
 	})
 }
 
+// ProblemsOf is Problems for those of one status.
+func (j *Journal) ProblemsOf(
+	ctx context.Context, destination string, status Status, after string,
+) iter.Seq2[Problem, error] {
+	return entries(after, func(p Problem) string { return p.ID }, func(after string) ([]Problem, error) {
+		rows, err := j.db.QueryContext(ctx, "SELECT "+problemColumns+
+			" FROM problem WHERE destination=? AND status=? AND id>? ORDER BY id LIMIT ?",
+			destination, status, after, pageLength)
+		if err != nil {
+			return nil, j.wrap(err)
+		}
+		return all(j, rows, scanProblem)
+	})
+}
+
 // Documents lists the complete documents of a destination by id, as Problems
 // does its problems.
 func (j *Journal) Documents(ctx context.Context, destination, after string) iter.Seq2[Document, error] {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"iter"
 	"os"
@@ -114,6 +115,27 @@ func TestListIsReadInPages(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	for _, err := range j.Problems(gone, "d", "") {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func TestProblemsOfOneStatus(t *testing.T) {
+	j, _ := fresh(t)
+	ctx := t.Context()
+	var problems []Problem
+	for i := range 2*pageLength + 1 {
+		problems = append(problems, Problem{ID: fmt.Sprintf("a/%05d", i), Status: Deferred, At: noon})
+	}
+	dead := Problem{ID: "b", Status: DeadLetter, At: noon}
+	require.NoError(t, j.Fail(ctx, "d", append(problems, dead)...))
+	require.NoError(t, j.Fail(ctx, "other", dead))
+	assert.Equal(t, []Problem{dead}, list(t, j.ProblemsOf(ctx, "d", DeadLetter, "")))
+	assert.Empty(t, list(t, j.ProblemsOf(ctx, "d", DeadLetter, "b")))
+	assert.Equal(t, problems, list(t, j.ProblemsOf(ctx, "d", Deferred, "")))
+	assert.Equal(t, problems[7:], list(t, j.ProblemsOf(ctx, "d", Deferred, problems[6].ID)))
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, err := range j.ProblemsOf(gone, "d", Deferred, "") {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }

@@ -271,10 +271,7 @@ func (p *Page) problemsPage(ctx context.Context, want wanted) *problemsView {
 	if err != nil {
 		v.Fault = clean(err.Error())
 	}
-	v.Total = totals.DeadLetters
-	if want.status == journal.Deferred {
-		v.Total = totals.Deferred
-	}
+	v.Total = total(totals, want.status)
 	if want.reason != "" && len(v.List) > 0 {
 		v.Shared = v.List[0].Reason
 	}

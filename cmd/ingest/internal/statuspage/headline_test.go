@@ -144,7 +144,7 @@ func TestHeadlineOfSeveralTroubles(t *testing.T) {
 	assert.Contains(t, got, "300 documents cannot be ingested as they are.")
 	assert.Equal(t, 1, strings.Count(got, "The model server has"))
 	n.journal.fault = errors.New("disk I/O error")
-	n.worries.asked = time.Time{}
+	n.worries.next = time.Time{}
 	n.worries.change()
 	assert.True(t, strings.HasPrefix(n.sentence(), "The journal cannot be read."), n.sentence())
 }

@@ -57,7 +57,8 @@ type Searcher interface {
 // Journal lists complete and incomplete documents; *journal.Journal is one.
 type Journal interface {
 	Totals(ctx context.Context, destination string) (journal.Totals, error)
-	Problems(ctx context.Context, destination, after string) iter.Seq2[journal.Problem, error]
+	ProblemsOf(ctx context.Context, destination string, status journal.Status, after string,
+	) iter.Seq2[journal.Problem, error]
 }
 
 // Config says what a Page shows. Breakers, Searcher, Journal and Metrics are

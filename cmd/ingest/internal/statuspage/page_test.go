@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -49,14 +50,16 @@ func (b *books) Totals(context.Context, string) (journal.Totals, error) {
 	return t, b.fault
 }
 
-func (b *books) Problems(_ context.Context, _, after string) iter.Seq2[journal.Problem, error] {
+func (b *books) ProblemsOf(
+	_ context.Context, _ string, status journal.Status, after string,
+) iter.Seq2[journal.Problem, error] {
 	return func(yield func(journal.Problem, error) bool) {
 		if b.fault != nil {
 			yield(journal.Problem{}, b.fault)
 			return
 		}
 		for _, p := range b.problems {
-			if p.ID > after && !yield(p, nil) {
+			if p.Status == status && p.ID > after && !yield(p, nil) {
 				return
 			}
 		}
@@ -342,6 +345,67 @@ func TestProblems(t *testing.T) {
 	assert.Equal(t, 50, strings.Count(second, "<bdi>b/"))
 	assert.NotContains(t, second, `rel="next"`)
 	assert.Contains(t, f.get("/problems?status=deferred").Body.String(), "3000 in total")
+}
+
+// 12,000 documents with one reason were 10,000, and 2,000 with other reasons;
+// dead letters behind them had none.
+func TestReasonsOfManyDocuments(t *testing.T) {
+	f := newFixture(t, nil)
+	f.journal.problems = slices.Concat(problems(journal.Deferred, 12_000, "a/"), problems(journal.DeadLetter, 3, "b/"))
+	body := f.get("/").Body.String()
+	assert.Contains(t, body, ">12,000 documents</a>")
+	assert.Contains(t, body, ">3 documents</a>")
+	assert.NotContains(t, body, "have other reasons")
+	assert.NotContains(t, body, "not sorted")
+}
+
+// What was not looked at has no reason, not even another one.
+func TestReasonsOfMoreDocumentsThanAreRead(t *testing.T) {
+	for more, want := range map[int]string{
+		0: "", 1: "<p>1 more document was not looked at.</p>", 2: "<p>2 more documents were not looked at.</p>",
+	} {
+		f := newFixture(t, nil)
+		f.journal.problems = slices.Concat(problems(journal.Deferred, grouped+more, "a/"),
+			problems(journal.DeadLetter, 3, "b/"))
+		body := f.get("/").Body.String()
+		assert.Contains(t, body, ">"+thousands(strconv.Itoa(grouped))+" documents</a>")
+		assert.Contains(t, body, ">3 documents</a>")
+		assert.NotContains(t, body, "have other reasons")
+		assert.Contains(t, body, want)
+		assert.Equal(t, want != "", strings.Contains(body, "not looked at"))
+	}
+}
+
+// A page of dead letters has some, whatever comes before them.
+func TestDeadLettersBehindManyDeferredDocuments(t *testing.T) {
+	f := newFixture(t, nil)
+	f.journal.problems = slices.Concat(problems(journal.Deferred, 2*scanned, "a/"), problems(journal.DeadLetter, 3, "b/"))
+	assert.Equal(t, 3, strings.Count(f.get("/problems").Body.String(), "<bdi>b/"))
+}
+
+// Reading many documents takes time: it is not all that the service does.
+func TestReadingTheJournalIsFollowedByARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, reads := worries{stale: true}, 0
+		look := func(took time.Duration) int {
+			w.change()
+			w.read(t.Context(), func(context.Context) worriesView {
+				time.Sleep(took)
+				reads++
+				return worriesView{}
+			})
+			return reads
+		}
+		assert.Equal(t, 1, look(2*time.Second))
+		time.Sleep(rests*2*time.Second - 1)
+		assert.Equal(t, 1, look(0))
+		time.Sleep(1)
+		assert.Equal(t, 2, look(0))
+		time.Sleep(worriesAge - 1)
+		assert.Equal(t, 2, look(0))
+		time.Sleep(1)
+		assert.Equal(t, 3, look(0))
+	})
 }
 
 func TestJournalThatCannotBeRead(t *testing.T) {

@@ -11,11 +11,16 @@ import (
 const (
 	// pageLength is the number of documents on a page that lists them.
 	pageLength = 100
-	// scanned bounds the journal entries read at a time: thousands of deferred
-	// documents can precede a dead letter.
+	// scanned bounds the journal entries read for such a page: thousands of
+	// documents can precede one with the reason that is wanted.
 	scanned = 10_000
-	// worriesAge is how old the list may be while it changes.
+	// grouped bounds the documents of each status that are sorted by reason.
+	// That many take a fraction of a second.
+	grouped = 50_000
+	// worriesAge is how old the list may be while it changes, and rests how
+	// many times as long as the last read of the journal the pause after it is.
 	worriesAge = time.Second
+	rests      = 9
 )
 
 // problemView is a document that is not ingested, as the page shows it.
@@ -41,14 +46,15 @@ type groupView struct {
 	Status  journal.Status
 	Reasons []reasonView
 	Others  int // documents with other reasons
+	Unread  int // documents whose reason was not looked at
 }
 
 func newGroupView(status journal.Status, r *reasons, total int) groupView {
-	v := groupView{Status: status, Reasons: r.most(), Others: total}
+	// The journal may have changed between the two reads.
+	v := groupView{Status: status, Reasons: r.most(), Others: r.N, Unread: max(0, total-r.N)}
 	for _, one := range v.Reasons {
 		v.Others -= one.N
 	}
-	v.Others = max(0, v.Others) // the journal may have changed between the two reads
 	return v
 }
 
@@ -56,7 +62,7 @@ func newGroupView(status journal.Status, r *reasons, total int) groupView {
 type worries struct {
 	mu    sync.Mutex
 	stale bool
-	asked time.Time
+	next  time.Time // not read again before
 	view  worriesView
 }
 
@@ -67,14 +73,15 @@ func (w *worries) change() {
 }
 
 // read returns the view. It reads the journal after a change, but at most once
-// per worriesAge.
+// per worriesAge and for a tenth of the time.
 func (w *worries) read(ctx context.Context, from func(context.Context) worriesView) worriesView {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stale && time.Since(w.asked) >= worriesAge {
+	if began := time.Now(); w.stale && !began.Before(w.next) {
 		w.stale = false
 		w.view = from(ctx)
-		w.asked = time.Now()
+		ended := time.Now()
+		w.next = ended.Add(max(worriesAge, rests*ended.Sub(began)))
 	}
 	return w.view
 }
@@ -85,34 +92,34 @@ func (p *Page) readWorries(ctx context.Context) (v worriesView) {
 		v.Fault = clean(err.Error())
 		return v
 	}
-	var dead, put reasons
-	if v.DeadLetters+v.Deferred > 0 {
-		if err = p.groupProblems(ctx, &dead, &put); err != nil {
+	for status, group := range map[journal.Status]*groupView{journal.DeadLetter: &v.Dead, journal.Deferred: &v.Put} {
+		if *group, err = p.group(ctx, status, v.Totals); err != nil {
 			v.Fault = clean(err.Error())
 		}
 	}
-	v.Dead = newGroupView(journal.DeadLetter, &dead, v.DeadLetters)
-	v.Put = newGroupView(journal.Deferred, &put, v.Deferred)
 	return v
 }
 
-// groupProblems sorts the first problems by their reasons.
-func (p *Page) groupProblems(ctx context.Context, dead, put *reasons) error {
-	read := 0
-	for one, err := range p.config.Journal.Problems(ctx, p.config.Destination, "") {
-		switch {
-		case err != nil:
-			return err
-		case one.Status == journal.DeadLetter:
-			dead.add(one)
-		default:
-			put.add(one)
+// group sorts the documents of one status by their reasons.
+func (p *Page) group(ctx context.Context, status journal.Status, totals journal.Totals) (groupView, error) {
+	var found reasons
+	for one, err := range p.config.Journal.ProblemsOf(ctx, p.config.Destination, status, "") {
+		if err != nil {
+			return groupView{}, err
 		}
-		if read++; read == scanned {
+		if found.add(one); found.N == grouped {
 			break
 		}
 	}
-	return nil
+	return newGroupView(status, &found, total(totals, status)), nil
+}
+
+// total is how many documents have a status.
+func total(t journal.Totals, status journal.Status) int {
+	if status == journal.Deferred {
+		return t.Deferred
+	}
+	return t.DeadLetters
 }
 
 // wanted says which documents a page lists.
@@ -122,15 +129,13 @@ type wanted struct {
 	after  string // the id that the page before ended with
 }
 
-func (w wanted) has(p journal.Problem) bool {
-	return p.Status == w.status && (w.reason == "" || reasonKey(p) == w.reason)
-}
+func (w wanted) has(p journal.Problem) bool { return w.reason == "" || reasonKey(p) == w.reason }
 
 // problems lists one page of documents. next is the id to continue after, empty
 // at the end.
 func (p *Page) problems(ctx context.Context, w wanted) (found []problemView, next string, err error) {
 	read := 0
-	for one, err := range p.config.Journal.Problems(ctx, p.config.Destination, w.after) {
+	for one, err := range p.config.Journal.ProblemsOf(ctx, p.config.Destination, w.status, w.after) {
 		if err != nil {
 			return nil, "", err
 		}

@@ -34,9 +34,11 @@ type reasonView struct {
 // reasons groups problems.
 type reasons struct {
 	found map[string]*reasonView
+	N     int // documents in all
 }
 
 func (r *reasons) add(p journal.Problem) {
+	r.N++
 	key := reasonKey(p)
 	one := r.found[key]
 	if one == nil {
