@@ -100,7 +100,7 @@ func (d *display) count(ctx context.Context, list func(context.Context) iter.Seq
 }
 
 // total sets the number of documents of the run, once it is known. After the
-// summary it is of no use, and the line of the bar belongs to the shell.
+// summary the bar is not drawn again: its line belongs to the shell.
 func (d *display) total(documents int) {
 	if documents == 0 {
 		return

@@ -112,7 +112,8 @@ func TestSummaryEndsWithTheCause(t *testing.T) {
 			Kind: stop.Denied, Upstream: "s3", Address: "http://s", Reason: "AccessDenied", Cause: "AccessDenied",
 		}, "stopped (denied, s3 at http://s); cause: AccessDenied"},
 		{"words before the cause", pipeline.Stop{
-			Kind: stop.Configuration, Upstream: "milvus", Reason: "collection x: no such field y", Cause: "no such field y",
+			Kind: stop.Configuration, Upstream: "milvus",
+			Reason: "collection x: no such field y", Cause: "no such field y",
 		}, "stopped (configuration, milvus): collection x; cause: no such field y"},
 		{"a cause within a phrase", pipeline.Stop{
 			Kind: stop.Configuration, Upstream: "milvus", Reason: "collection x: no such field y", Cause: "field y",

@@ -379,7 +379,8 @@ func TestReasonsOfMoreDocumentsThanAreRead(t *testing.T) {
 // A page of dead letters has some, whatever comes before them.
 func TestDeadLettersBehindManyDeferredDocuments(t *testing.T) {
 	f := newFixture(t, nil)
-	f.journal.problems = slices.Concat(problems(journal.Deferred, 2*scanned, "a/"), problems(journal.DeadLetter, 3, "b/"))
+	f.journal.problems = slices.Concat(problems(journal.Deferred, 2*scanned, "a/"),
+		problems(journal.DeadLetter, 3, "b/"))
 	assert.Equal(t, 3, strings.Count(f.get("/problems").Body.String(), "<bdi>b/"))
 }
 
@@ -399,11 +400,11 @@ func TestReadingTheJournalIsFollowedByARest(t *testing.T) {
 		assert.Equal(t, 1, look(2*time.Second))
 		time.Sleep(rests*2*time.Second - 1)
 		assert.Equal(t, 1, look(0))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.Equal(t, 2, look(0))
 		time.Sleep(worriesAge - 1)
 		assert.Equal(t, 2, look(0))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.Equal(t, 3, look(0))
 	})
 }
