@@ -168,7 +168,7 @@ type auditRecord struct {
 func newAuditRecord(t resilience.Transition, at stop.Place) auditRecord {
 	r := auditRecord{
 		Time: t.At.UTC(), Event: "circuit_breaker_transition", Process: os.Getpid(), Upstream: t.Upstream,
-		Address: at.Address, Model: at.Model,
+		Address: at.Where(), Model: at.Models(),
 		From: t.From, To: t.To, Generation: t.Generation, Reason: t.Reason,
 		Cause: t.CauseText(), Held: t.Held, Shadow: t.Shadow,
 		Eligible: t.Eligible, Failures: t.Failures, ProbeID: t.ProbeID,

@@ -173,7 +173,7 @@ func (a *app) printFinding(f pipeline.Finding) {
 	if !f.OK {
 		mark = a.ink.bad("FAIL ")
 	}
-	if f.Address != "" && f.Address != embedded {
+	if f.Address != "" && !a.settings.embeds(f) {
 		address = "tried " + f.Address
 		if f.OK {
 			address = "at " + f.Address

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"cmp"
-	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline"
 	upstream "github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
@@ -19,47 +18,58 @@ func (a *app) places() map[string]stop.Place {
 	s := a.settings
 	return map[string]stop.Place{
 		upstream.Model:       s.modelPlace(),
-		upstream.VectorStore: {Address: s.vectorAddress()},
-		upstream.ObjectStore: {Address: s.objectAddress()},
+		upstream.VectorStore: s.vectorPlace(),
+		upstream.ObjectStore: s.objectPlace(),
 	}
 }
 
 // modelPlace is that of the embedding model, and of the chat model where that
 // is another: both have one breaker.
 func (s *Settings) modelPlace() stop.Place {
-	place := stop.Place{Address: embedded, Model: staticmodel.Name}
-	if s.LLMBaseURL != "" {
-		place = stop.Place{Address: publicAddress(s.LLMBaseURL), Model: s.EmbeddingModel}
+	place := stop.Place{Address: s.modelAddress(false), Model: staticmodel.Name, Embedded: s.LLMBaseURL == ""}
+	if !place.Embedded {
+		place.Model = s.EmbeddingModel
 	}
 	if s.Enrich == "" || s.EnrichModel == "" {
 		return place
 	}
-	place.Model += fmt.Sprintf(" (chat: %s)", s.EnrichModel)
-	if chat := publicAddress(cmp.Or(s.ChatBaseURL, s.LLMBaseURL)); chat != place.Address {
-		place.Address += fmt.Sprintf(" (chat: %s)", chat)
+	place.ChatModel, place.Embedded = s.EnrichModel, false
+	if chat := s.modelAddress(true); chat != place.Address {
+		place.ChatAddress = chat
 	}
 	return place
 }
 
-func (s *Settings) vectorAddress() string {
+func (s *Settings) vectorPlace() stop.Place {
 	if s.Milvus == "" {
-		return embedded
+		return stop.Place{Address: embedded, Embedded: true}
 	}
-	return publicAddress(s.Milvus)
+	return stop.Place{Address: publicAddress(s.Milvus)}
 }
 
-// objectAddress is that of the originals. Documents and a state in a bucket are
+// objectPlace is that of the originals. Documents and a state in a bucket are
 // read from the same endpoint, and from AWS where the originals are embedded.
-func (s *Settings) objectAddress() string {
+func (s *Settings) objectPlace() stop.Place {
 	switch _, _, remote := s.remoteState(); {
 	case s.S3Endpoint == "" && remote:
-		return embedded + " (state: " + s.aws() + ")"
+		return stop.Place{Address: embedded, StateAddress: s.aws()}
 	case s.S3Endpoint == "":
-		return embedded
-	case s.S3Endpoint == awsItself:
-		return s.aws()
+		return stop.Place{Address: embedded, Embedded: true}
 	}
-	return publicAddress(s.S3Endpoint)
+	return stop.Place{Address: s.stateAddress()}
+}
+
+// embeds reports whether what a finding is about is on this machine.
+func (s *Settings) embeds(f pipeline.Finding) bool {
+	switch f.Upstream {
+	case upstream.Model:
+		return s.LLMBaseURL == "" && !f.Chat
+	case upstream.VectorStore:
+		return s.Milvus == ""
+	case upstream.ObjectStore:
+		return s.S3Endpoint == ""
+	}
+	return false
 }
 
 func (s *Settings) aws() string {

@@ -1,22 +1,24 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 func TestPlacesOfTheUpstreams(t *testing.T) {
+	inside := stop.Place{Address: "embedded", Embedded: true}
 	for name, row := range map[string]struct {
 		settings Settings
 		want     map[string]stop.Place
 	}{
 		"embedded": {Settings{}, map[string]stop.Place{
-			"llm": {Address: "embedded", Model: staticmodel.Name}, "milvus": {Address: "embedded"},
-			"s3": {Address: "embedded"},
+			"llm": {Address: "embedded", Model: staticmodel.Name, Embedded: true}, "milvus": inside, "s3": inside,
 		}},
 		"without secrets": {
 			Settings{
@@ -30,8 +32,8 @@ func TestPlacesOfTheUpstreams(t *testing.T) {
 		"one server for both models": {
 			Settings{LLMBaseURL: "http://m/v1", EmbeddingModel: "fake-8", Enrich: "title", EnrichModel: "gpt"},
 			map[string]stop.Place{
-				"llm":    {Address: "http://m/v1", Model: "fake-8 (chat: gpt)"},
-				"milvus": {Address: "embedded"}, "s3": {Address: "embedded"},
+				"llm":    {Address: "http://m/v1", Model: "fake-8", ChatModel: "gpt"},
+				"milvus": inside, "s3": inside,
 			},
 		},
 		"another server for chat": {
@@ -39,13 +41,21 @@ func TestPlacesOfTheUpstreams(t *testing.T) {
 				LLMBaseURL: "http://m/v1", EmbeddingModel: "fake-8", Enrich: "title", EnrichModel: "gpt",
 				ChatBaseURL: "http://chat/v1", S3Endpoint: "aws", S3Region: "eu-central-1",
 			}, map[string]stop.Place{
-				"llm":    {Address: "http://m/v1 (chat: http://chat/v1)", Model: "fake-8 (chat: gpt)"},
-				"milvus": {Address: "embedded"}, "s3": {Address: "AWS, eu-central-1"},
+				"llm":    {Address: "http://m/v1", Model: "fake-8", ChatAddress: "http://chat/v1", ChatModel: "gpt"},
+				"milvus": inside, "s3": {Address: "AWS, eu-central-1"},
+			},
+		},
+		"a server for chat alone": {
+			Settings{Enrich: "title", EnrichModel: "gpt", ChatBaseURL: "http://chat/v1"}, map[string]stop.Place{
+				"llm": {
+					Address: "embedded", Model: staticmodel.Name, ChatAddress: "http://chat/v1", ChatModel: "gpt",
+				},
+				"milvus": inside, "s3": inside,
 			},
 		},
 		"state in a bucket": {Settings{State: "s3://b/p"}, map[string]stop.Place{
-			"llm": {Address: "embedded", Model: staticmodel.Name}, "milvus": {Address: "embedded"},
-			"s3": {Address: "embedded (state: AWS)"},
+			"llm": {Address: "embedded", Model: staticmodel.Name, Embedded: true}, "milvus": inside,
+			"s3": {Address: "embedded", StateAddress: "AWS"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,5 +95,29 @@ func TestAddressesForPeopleHaveNoPassword(t *testing.T) {
 		"":                                    "",
 	} {
 		assert.Equal(t, want, publicAddress(address), "%q", address)
+	}
+}
+
+// What doctor looked at on this machine was taken for a server, where the
+// address named a bucket, too.
+func TestRemedyOfWhatIsOnThisMachine(t *testing.T) {
+	const local = "check that the folder"
+	for name, row := range map[string]struct {
+		settings Settings
+		finding  pipeline.Finding
+		local    bool
+	}{
+		"originals":                     {Settings{}, pipeline.Finding{Upstream: "s3"}, true},
+		"originals, state in a bucket":  {Settings{State: "s3://b/p"}, pipeline.Finding{Upstream: "s3"}, true},
+		"object store":                  {Settings{S3Endpoint: "http://s3"}, pipeline.Finding{Upstream: "s3"}, false},
+		"vectors":                       {Settings{}, pipeline.Finding{Upstream: "milvus"}, true},
+		"vector store":                  {Settings{Milvus: "m:1"}, pipeline.Finding{Upstream: "milvus"}, false},
+		"model":                         {Settings{}, pipeline.Finding{Upstream: "llm"}, true},
+		"model server":                  {Settings{LLMBaseURL: "http://m"}, pipeline.Finding{Upstream: "llm"}, false},
+		"chat beside an embedded model": {Settings{}, pipeline.Finding{Upstream: "llm", Chat: true}, false},
+	} {
+		row.finding.Stop = &pipeline.StopError{Kind: pipeline.StopDeferred}
+		row.finding.Address = row.settings.objectPlace().Where()
+		assert.Equal(t, row.local, strings.HasPrefix(row.settings.remedy(row.finding), local), name)
 	}
 }

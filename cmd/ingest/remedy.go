@@ -38,8 +38,12 @@ func flagsFor(f pipeline.Finding) flagsOf {
 
 // remedy says what to do about a finding.
 func (s *Settings) remedy(f pipeline.Finding) string {
-	if f.Address == embedded && f.Stop.Kind != pipeline.StopConfiguration {
-		return "check that the folder of --state is complete and writable; " + f.Hint
+	if s.embeds(f) && f.Stop.Kind != pipeline.StopConfiguration {
+		folder := "the folder of --state"
+		if _, _, remote := s.remoteState(); remote {
+			folder = "the folder " + defaultState
+		}
+		return "check that " + folder + " is complete and writable; " + f.Hint
 	}
 	flags := flagsFor(f)
 	if f.Chat && s.ChatBaseURL == "" {

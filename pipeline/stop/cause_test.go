@@ -75,6 +75,27 @@ func TestAReportHasTheUpstreamsOwnWords(t *testing.T) {
 	assert.Empty(t, nowhere.Address+nowhere.Model)
 }
 
+func TestAReportHasTheWholePlace(t *testing.T) {
+	denied := &stop.Error{Kind: stop.Denied, Upstream: "llm", Err: errFire}
+	for _, row := range []struct {
+		place          stop.Place
+		address, model string
+	}{
+		{stop.Place{}, "", ""},
+		{stop.Place{Address: "embedded", Embedded: true}, "embedded", ""},
+		{stop.Place{Address: "embedded", StateAddress: "AWS"}, "embedded (state: AWS)", ""},
+		{stop.Place{Address: "http://m", Model: "a", ChatModel: "b"}, "http://m", "a (chat: b)"},
+		{
+			stop.Place{Address: "http://m", Model: "a", ChatAddress: "http://c", ChatModel: "b"},
+			"http://m (chat: http://c)", "a (chat: b)",
+		},
+	} {
+		got := denied.Report(map[string]stop.Place{"llm": row.place})
+		assert.Equal(t, row.address, got.Address)
+		assert.Equal(t, row.model, got.Model)
+	}
+}
+
 // A stop by an open breaker names the service, whatever its breaker is called.
 func TestUpstreamOfARefusedCall(t *testing.T) {
 	got := stop.Of(&stop.CallError{Upstream: "s3", Err: refused(t)})

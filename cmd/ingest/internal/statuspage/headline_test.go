@@ -149,6 +149,30 @@ func TestHeadlineOfSeveralTroubles(t *testing.T) {
 	assert.True(t, strings.HasPrefix(n.sentence(), "The journal cannot be read."), n.sentence())
 }
 
+// An outage of the chat server was one of the embedded model, and that of a
+// bucket with the state one of the embedded originals: check the disk.
+func TestHeadlineOfAServerBesideSomethingEmbedded(t *testing.T) {
+	n := newNight(t, func(c *Config) {
+		c.Places = map[string]stop.Place{
+			"llm": {Address: "embedded", Model: "potion-base-8M", ChatAddress: "http://gpu/v1", ChatModel: "gpt"},
+			"s3":  {Address: "embedded", StateAddress: "AWS"},
+		}
+	})
+	calls(n.llm, 5, errOnFire)
+	got := n.sentence()
+	assert.Contains(t, got, "The model server has been failing")
+	assert.Contains(t, got, "embedded (chat: http://gpu/v1), model potion-base-8M (chat: gpt) said")
+	assert.Contains(t, got, "Repair or restart the model server.")
+	assert.NotContains(t, got, "Check the disk")
+	body := n.get("/").Body.String()
+	assert.Contains(t, body, "<h3>Model server <code>llm</code></h3>")
+	assert.Contains(t, body, "<bdi>embedded (chat: http://gpu/v1)</bdi>")
+	n.llm.Reset()
+	calls(n.s3, 5, errOnFire)
+	assert.Contains(t, n.sentence(), "The object store has been failing")
+	assert.Contains(t, n.sentence(), "embedded (state: AWS) said")
+}
+
 func TestHeadlineOfAnEmbeddedStore(t *testing.T) {
 	n := situations["embedded"](t)
 	calls(n.milvus, 5, errors.New("disk I/O error"))

@@ -246,8 +246,9 @@ var situations = map[string]func(*testing.T) *night{
 		n := newNight(t, func(c *Config) {
 			c.Destination = "objects=embedded bucket=penstock prefix= vectors=embedded collection=documents"
 			c.Places = map[string]stop.Place{
-				"llm": {Address: "embedded", Model: "potion-base-8M"}, "milvus": {Address: "embedded"},
-				"s3": {Address: "embedded"},
+				"llm":    {Address: "embedded", Model: "potion-base-8M", Embedded: true},
+				"milvus": {Address: "embedded", Embedded: true},
+				"s3":     {Address: "embedded", Embedded: true},
 			}
 		})
 		n.evening()

@@ -1,13 +1,6 @@
 package statuspage
 
-import (
-	"strings"
-
-	"github.com/penstock-go/penstock/pipeline/stop"
-)
-
-// embedded is the address of an upstream that is part of this program.
-const embedded = "embedded"
+import "strings"
 
 // upstreamView says in words what an upstream is and where.
 type upstreamView struct {
@@ -27,21 +20,18 @@ var titles = map[string]struct{ server, embedded string }{
 
 func (c *Config) upstream(name string) upstreamView {
 	place := c.Places[name]
-	v := upstreamView{Name: name, Title: name, Where: clean(place.Address), Model: clean(place.Model)}
-	words, known := titles[name]
-	if known {
-		v.Title = words.server
+	v := upstreamView{
+		Name: name, Title: name, Where: clean(place.Where()), Model: clean(place.Models()), Embedded: place.Embedded,
 	}
-	if v.Embedded = isEmbedded(place); v.Embedded && known {
-		v.Title = words.embedded
-		v.Where = c.inside(name) + clean(strings.TrimPrefix(place.Address, embedded))
+	words, known := titles[name]
+	if !known {
+		return v
+	}
+	v.Title = words.server
+	if v.Embedded {
+		v.Title, v.Where = words.embedded, c.inside(name)
 	}
 	return v
-}
-
-func isEmbedded(place stop.Place) bool {
-	first, _, _ := strings.Cut(place.Address, " ")
-	return first == embedded
 }
 
 // inside says where an embedded upstream is.
@@ -50,7 +40,7 @@ func (c *Config) inside(name string) string {
 		return "embedded in this program"
 	}
 	if c.Folder == "" {
-		return embedded
+		return "embedded"
 	}
 	return "embedded, in " + clean(c.Folder)
 }
