@@ -20,10 +20,11 @@ type statusCmd struct {
 type destinationStatus struct {
 	Destination string `json:"destination"`
 	journal.Totals
-	// Waiting and the next two are as in a summary, by the journal as it is.
-	Waiting      int        `json:"waiting"`
-	WaitingSince *time.Time `json:"waiting_since,omitempty"`
-	LastSuccess  *time.Time `json:"last_success,omitempty"`
+	// Waiting and the next three are as in a summary, by the journal as it is.
+	Waiting        int        `json:"waiting"`
+	WaitingAtLeast bool       `json:"waiting_at_least,omitempty"`
+	WaitingSince   *time.Time `json:"waiting_since,omitempty"`
+	LastSuccess    *time.Time `json:"last_success,omitempty"`
 
 	LastRun  *pipeline.Summary `json:"last_run,omitempty"`
 	EndedAt  *time.Time        `json:"ended_at,omitempty"`
@@ -68,7 +69,8 @@ func (a *app) countWaiting(ctx context.Context, s *pipeline.Summary) {
 	}
 	status, err := readStatus(ctx, j, s.Destination)
 	if err == nil {
-		s.Waiting, s.WaitingSince, s.LastSuccess = status.Waiting, status.WaitingSince, status.LastSuccess
+		s.Waiting, s.WaitingAtLeast, s.WaitingSince = status.Waiting, status.WaitingAtLeast, status.WaitingSince
+		s.LastSuccess = status.LastSuccess
 	}
 }
 
@@ -90,6 +92,7 @@ func readStatus(ctx context.Context, j *journal.Journal, destination string) (de
 		return status, err
 	}
 	status.EndedAt, status.LastRun, status.LastSuccess = &at, &last, last.LastSuccess
+	status.WaitingAtLeast = last.WaitingAtLeast
 	if status.Waiting > 0 {
 		status.WaitingSince = last.WaitingSince
 	}

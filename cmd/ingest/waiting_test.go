@@ -131,3 +131,20 @@ func TestStatusOfAJournalOfAnEarlierVersion(t *testing.T) {
 	assert.True(t, at.Equal(*s.LastSuccess))
 	assert.Nil(t, s.WaitingSince)
 }
+
+// Status showed as exact what the last run knew to be a lower bound.
+func TestStatusOfABacklogThatIsNotKnownWhole(t *testing.T) {
+	c, _ := behind(t)
+	require.Equal(t, exitTemporary, c.ingest(t, "docs").code)
+	assert.False(t, c.status(t).WaitingAtLeast)
+	j, err := journal.Open(t.Context(), c.path(defaultState))
+	require.NoError(t, err)
+	defer j.Close()
+	last := c.status(t).LastRun
+	last.WaitingAtLeast = true
+	require.NoError(t, j.EndRun(t.Context(), last.Destination, time.Now(), last))
+	assert.True(t, c.status(t).WaitingAtLeast)
+	held := c.ingest(t, "docs")
+	require.Equal(t, exitTemporary, held.code)
+	assert.True(t, held.summary.WaitingAtLeast, "by a journal that another run holds")
+}

@@ -84,9 +84,18 @@ func (v view) waiting() backlog {
 		b.N = v.Worries.Deferred
 	}
 	if b.N == 0 {
-		return backlog{}
+		b.Since = time.Time{}
 	}
 	return b
+}
+
+// String is how many documents wait, as the beginning of a sentence.
+func (b backlog) String() string {
+	n := plural(b.N, "document waits", "documents wait")
+	if b.Least {
+		return "At least " + n
+	}
+	return n
 }
 
 // clause is the trouble on one line.
@@ -300,5 +309,8 @@ func goodNews(v view) headlineView {
 			Tone: work, What: "Everything works; some documents wait for the next pass", Facts: complete,
 		}
 	}
-	return headlineView{Tone: calm, What: "All is well", Facts: complete + " Nothing waits."}
+	if !v.waiting().Least {
+		complete += " Nothing waits."
+	}
+	return headlineView{Tone: calm, What: "All is well", Facts: complete}
 }

@@ -257,6 +257,25 @@ func TestTheBacklogShrinksDuringAPass(t *testing.T) {
 	assert.Contains(t, n.sentence(), ", the first since 02:44 UTC")
 }
 
+// A lower bound was shown as an exact number.
+func TestABacklogThatIsNotKnownWhole(t *testing.T) {
+	for waiting, want := range map[int]string{0: "≥ 0", 1: "≥ 1", 60: "≥ 60"} {
+		n := newNight(t, nil)
+		n.PassBegins(n.clock.Now())
+		n.PassEnds(pipeline.Summary{Waiting: waiting, WaitingAtLeast: true}, nil, n.clock.Now(), n.clock.Now())
+		n.journal.wait(unbegun(waiting))
+		assert.Contains(t, n.get("/").Body.String(), "<dt>waiting</dt><dd>"+want+"</dd>")
+		assert.NotContains(t, n.sentence(), "Nothing waits")
+		sentence := map[int]string{1: "At least 1 document waits.", 60: "At least 60 documents wait."}[waiting]
+		assert.Contains(t, n.sentence(), sentence)
+
+		n.PassBegins(n.clock.Now())
+		n.PassEnds(pipeline.Summary{}, nil, n.clock.Now(), n.clock.Now())
+		assert.NotContains(t, n.get("/").Body.String(), "≥")
+		assert.NotContains(t, n.sentence(), "At least")
+	}
+}
+
 // A journal that cannot be read leaves the count of the last pass.
 func TestTheBacklogWithoutAJournal(t *testing.T) {
 	n := situations["open"](t)

@@ -31,6 +31,7 @@ type passes struct {
 // backlog is what a pass left for later ones.
 type backlog struct {
 	N     int
+	Least bool      // more may wait: not all inputs could be listed
 	Since time.Time // zero if it is not known
 }
 
@@ -178,7 +179,7 @@ func (p *passes) end(summary pipeline.Summary, fault error, at, next time.Time) 
 }
 
 func newBacklog(summary pipeline.Summary) backlog {
-	b := backlog{N: summary.Waiting}
+	b := backlog{N: summary.Waiting, Least: summary.WaitingAtLeast}
 	if summary.WaitingSince != nil {
 		b.Since = *summary.WaitingSince
 	}
