@@ -35,7 +35,7 @@ func (o *outage) do(what string, fn func()) {
 // step waits for something to be seen; the limit is for a machine that is busy.
 func (o *outage) step(seen string, look func() bool) {
 	o.Helper()
-	require.Eventually(o.T, look, 5*time.Minute, 100*time.Millisecond, seen)
+	eventuallyWithin(o.T, 5*time.Minute, 100*time.Millisecond, look, seen)
 	o.Logf("%-26s + %5.1f s: %s", o.did, time.Since(o.at).Seconds(), seen)
 }
 
@@ -86,9 +86,7 @@ func TestDrillTheModelServerDies(t *testing.T) {
 	o.step("ingest_upstream_up is 0", o.gauge(`ingest_upstream_up{upstream="llm"}`, "0"))
 	o.step("a document waits", o.gauge("ingest_documents_waiting", "1"))
 	o.step("IngestUpstreamDown fires", o.alert("IngestUpstreamDown", 1))
-	o.step("the breaker has opened", func() bool {
-		return o.samples(t, `circuit_breaker_opened_total{upstream="llm"}`)[0] > 0
-	})
+	o.step("the breaker has opened", o.reached(t, `circuit_breaker_opened_total{upstream="llm"}`, 1))
 	o.step("CircuitBreakerOpen fires", o.alert("CircuitBreakerOpen", 1))
 
 	o.do("model server started again", func() { model.Start(t) })

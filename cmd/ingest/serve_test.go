@@ -62,7 +62,7 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 func (s *served) out() string { s.mu.Lock(); defer s.mu.Unlock(); return s.stdout.String() }
 func (s *served) log() string { s.mu.Lock(); defer s.mu.Unlock(); return s.stderr.String() }
 
-// get asks for a path and gives status and body.
+// get asks for a path and returns status and body.
 func (s *served) get(t *testing.T, path string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+path, nil)
@@ -78,11 +78,11 @@ func (s *served) get(t *testing.T, path string) (int, string) {
 
 func (s *served) await(t *testing.T, path, want string) {
 	t.Helper()
-	require.Eventually(t, func() bool { _, body := s.get(t, path); return strings.Contains(body, want) },
-		time.Minute, 50*time.Millisecond, "%s never showed %s", path, want)
+	eventually(t, 50*time.Millisecond, func() bool { _, body := s.get(t, path); return strings.Contains(body, want) },
+		"%s never showed %s", path, want)
 }
 
-// stop sends a signal and gives the exit code and how long it took.
+// stop sends a signal and returns the exit code and how long it took.
 func (s *served) stop(t *testing.T, signal syscall.Signal) (code int, took time.Duration) {
 	t.Helper()
 	start := time.Now()

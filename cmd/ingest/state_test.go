@@ -131,8 +131,7 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 		assert.WithinRange(t, *second.summary.Stopped.RetryAt, second.began, second.ended.Add(2*testTTL))
 		assert.Len(t, second.summary.Breakers, 3)
 		before := keys("state/lease/")
-		require.Eventually(t, func() bool { return !slices.Equal(before, keys("state/lease/")) },
-			time.Minute, 50*time.Millisecond)
+		eventually(t, 50*time.Millisecond, func() bool { return !slices.Equal(before, keys("state/lease/")) })
 	}
 	doctor := other.run(t, "doctor", "--timeout=1s") // the model says nothing
 	assert.Contains(t, doctor.stdout, holder)
@@ -146,10 +145,10 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 	assert.Zero(t, other.run(t, "docs", "--dry-run").code)
 	assert.Equal(t, before, keys("state/"), "nor does it write")
 	release()
-	require.Eventually(t, func() bool {
+	eventually(t, 100*time.Millisecond, func() bool {
 		o := other.ingest(t, "docs")
 		return o.code == exitOK && o.summary.Ingested == 5
-	}, time.Minute, 100*time.Millisecond)
+	})
 	other.stored(t, collectionName(t))
 }
 
@@ -286,9 +285,9 @@ func TestServeHoldsItsState(t *testing.T) {
 	serve := c.start(t.Context(), "serve", "docs", "--listen=127.0.0.1:0", "--interval=1s")
 	require.NoError(t, serve.Start())
 	other := c.pod(t)
-	require.Eventually(t, func() bool {
+	eventually(t, 200*time.Millisecond, func() bool {
 		return strings.Contains(other.run(t, "status").stdout, "3 documents")
-	}, time.Minute, 200*time.Millisecond, "written while it serves")
+	}, "written while it serves")
 	assert.Equal(t, exitTemporary, other.ingest(t, "docs").code)
 	require.NoError(t, serve.Process.Signal(os.Interrupt))
 	require.NoError(t, serve.Wait())

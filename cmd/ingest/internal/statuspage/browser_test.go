@@ -326,8 +326,16 @@ func browseWithoutScripts(t *testing.T, b *browser) {
 	}
 	shows := func(want string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(look(), want) },
-			30*time.Second, 50*time.Millisecond, want)
+		again := time.NewTicker(50 * time.Millisecond) // look can end the test, on its own goroutine alone
+		defer again.Stop()
+		late := time.After(30 * time.Second)
+		for !strings.Contains(look(), want) {
+			select {
+			case <-late:
+				require.Fail(t, "never shown", want)
+			case <-again.C:
+			}
+		}
 	}
 	for _, want := range []string{
 		"Calls are refused at once", "Probe in ", "The model server has been failing since ",
