@@ -9,8 +9,8 @@ type Place struct {
 	// Embedded says that the upstream is part of this program, and no server is
 	// called for it.
 	Embedded bool
-	// ChatModel is the chat model that shares the breaker of the embedding model,
-	// and ChatAddress where it is, if not at Address.
+	// ChatModel is the chat model that shares the breaker of the embedding
+	// model, and ChatAddress where it is, if not at Address.
 	ChatAddress, ChatModel string
 	// StateAddress is where the state is, in a bucket of an object store, if
 	// that is not at Address.
