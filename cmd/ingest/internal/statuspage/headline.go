@@ -116,7 +116,7 @@ func troubles(v view) (found []headlineView) {
 		})
 	}
 	for _, b := range v.Breakers {
-		if h, ok := breakerTrouble(b); ok {
+		if h, ok := breakerTrouble(b); ok && !v.probeRefused(b) {
 			h.Since = v.sooner(h)
 			found = append(found, h)
 		}
@@ -129,6 +129,14 @@ func troubles(v view) (found []headlineView) {
 	}
 	slices.SortStableFunc(found, func(a, b headlineView) int { return cmp.Compare(a.Tone, b.Tone) })
 	return found
+}
+
+// probeRefused reports whether an upstream has answered a probe by refusing the
+// credentials: its breaker stays half-open, but that is what is wrong.
+func (v view) probeRefused(b breakerView) bool {
+	e := v.Progress.Failed
+	return b.State == resilience.HalfOpen && v.Ready.Early != nil &&
+		e != nil && e.kind == stop.Denied && e.upstream == b.Name()
 }
 
 // sooner is since when an upstream has failed: passes can have ended at it

@@ -132,6 +132,22 @@ func TestHeadlineOfInputsThatAreGone(t *testing.T) {
 	assert.Contains(t, n.sentence(), "The error cannot list docs: no such file What to do Make the inputs readable")
 }
 
+// A key that is refused after an outage leaves the breaker half-open, and the
+// page said that the server fails.
+func TestHeadlineOfARefusedProbe(t *testing.T) {
+	n := newNight(t, nil)
+	calls(n.llm, 5, errOnFire)
+	n.pass(0, stop.Later("llm", n.clock.Now().Add(time.Minute), errOnFire), nil)
+	n.clock.Advance(time.Minute)
+	require.Equal(t, resilience.HalfOpen, n.llm.State())
+	assert.Contains(t, n.sentence(), "The model server has been failing since")
+	settle(t, n.llm, resilience.Denied)
+	n.pass(0, &stop.Error{Kind: stop.Denied, Upstream: "llm", Err: errKey}, nil)
+	require.Equal(t, resilience.HalfOpen, n.llm.State())
+	assert.Contains(t, n.sentence(), "The model server has refused the credentials or the quota since")
+	assert.NotContains(t, n.sentence(), "has been failing")
+}
+
 // The worst comes first, and each upstream once.
 func TestHeadlineOfSeveralTroubles(t *testing.T) {
 	n := situations["dead"](t)
