@@ -183,6 +183,7 @@ func (r *reader) unread(err error, known func(cause error) error) error {
 		return passed
 	}
 	_, ofStore := errors.AsType[*stop.CallError](err)
+	_, unusable := errors.AsType[*stop.Error](err)
 	away, ok := errors.AsType[*source.AwayError](err)
 	_, large := errors.AsType[*source.TooLargeError](err)
 	switch {
@@ -190,7 +191,7 @@ func (r *reader) unread(err error, known func(cause error) error) error {
 		return stop.ErrEnded
 	case errors.Is(err, fs.ErrNotExist):
 		return gone()
-	case ofStore:
+	case ofStore || unusable:
 		return r.end.Blame("read", err)
 	case ok:
 		return stop.Defer("read", "source unavailable", away)

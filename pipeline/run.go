@@ -284,6 +284,10 @@ func (r *run) listFailed(err error) {
 		r.unlisted(call, err)
 		return
 	}
+	if _, ok := errors.AsType[*stop.Error](err); ok {
+		_ = r.end.Blame("list", err) // it ends the run
+		return
+	}
 	if none, ok := errors.AsType[*source.EmptyError](err); ok {
 		r.count(none.Input, false)
 		return

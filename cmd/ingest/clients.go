@@ -112,9 +112,18 @@ func (a *app) newS3(ctx context.Context) (*s3.Client, error) {
 		CallTimeout: s.Timeout, HeaderTimeout: s.Timeout, IdleTimeout: s.Timeout,
 	})
 	if err != nil {
-		return nil, configuration(fmt.Errorf("--s3-endpoint: %w", err))
+		return nil, configuration(unusableS3(err))
 	}
 	return client, nil
+}
+
+// unusableS3 says by its flag which setting of the object store is wrong.
+func unusableS3(err error) error {
+	const field, flag = "Config.Region", "--s3-region"
+	if invalid, ok := errors.AsType[*objectstore.InputError](err); ok && strings.Contains(invalid.Problem, field) {
+		return fmt.Errorf("object store: %s", strings.ReplaceAll(invalid.Problem, field, flag))
+	}
+	return fmt.Errorf("--s3-endpoint: %w", err)
 }
 
 // sourceObjects is the object store of s3:// inputs.

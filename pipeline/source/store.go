@@ -34,11 +34,20 @@ func (s *store) open(ctx context.Context) (ObjectReader, error) {
 		return s.reader, nil
 	}
 	if s.options.Objects == nil {
-		return nil, errors.New("no object store is configured")
+		return nil, unusable(errors.New("no object store is configured"))
 	}
 	reader, err := s.options.Objects(ctx)
+	if err != nil {
+		return nil, unusable(err)
+	}
 	s.reader = reader
-	return reader, err
+	return reader, nil
+}
+
+// unusable is the stop of a run for a store that cannot be called as it is
+// configured.
+func unusable(err error) error {
+	return &stop.Error{Kind: stop.Configuration, Upstream: service.ObjectStore, Err: err}
 }
 
 // root prepares an s3 address; rest is the part after the scheme.
@@ -88,7 +97,7 @@ func (o *objects) excluded(key string) bool {
 func (o *objects) list(w *walker) (more bool) {
 	reader, err := o.store.open(w.ctx)
 	if err != nil {
-		return w.yield(Item{}, &Error{Path: o.key(), Err: err})
+		return w.yield(Item{}, err)
 	}
 	in := &s3.ListObjectsV2Input{Bucket: aws.String(o.bucket), Prefix: aws.String(o.prefix)}
 	for before := w.matches; ; {
