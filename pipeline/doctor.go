@@ -7,6 +7,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+
+	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/service"
 	"github.com/penstock-go/penstock/pipeline/stop"
 )
@@ -36,9 +39,15 @@ func (e *SilenceError) Error() string { return fmt.Sprintf("no answer within %s"
 // Config.DoctorWait is found silent, see [SilenceError].
 func (p *Pipeline) Findings(ctx context.Context) iter.Seq[Finding] {
 	return func(yield func(Finding) bool) {
+		var stored *entity.Collection
+		vectors := func(r *run) (detail string, err error) {
+			stored, detail, err = r.examineVectors()
+			return detail, err
+		}
+		model := func(r *run) (string, error) { return r.examineModel(stored) }
 		_ = yield(p.examine(ctx, service.ObjectStore, (*run).examineObjects)) &&
-			yield(p.examine(ctx, service.VectorStore, (*run).examineVectors)) &&
-			yield(p.examine(ctx, service.Model, (*run).examineModel)) &&
+			yield(p.examine(ctx, service.VectorStore, vectors)) &&
+			yield(p.examine(ctx, service.Model, model)) &&
 			p.config.Enrich.on() && yield(p.examineChat(ctx))
 	}
 }
@@ -51,8 +60,13 @@ func (p *Pipeline) examineChat(ctx context.Context) Finding {
 	return f
 }
 
-func (r *run) examineModel() (string, error) {
+// examineModel also compares the model's vectors with those of the collection,
+// unless that is nil.
+func (r *run) examineModel(stored *entity.Collection) (string, error) {
 	dims, err := r.check.model()
+	if err == nil && stored != nil {
+		err = r.check.fits(stored, rows.NewRecord(r.Model, dims))
+	}
 	return fmt.Sprintf("model %q answers with %d dimensions", r.Model, dims), err
 }
 
@@ -67,12 +81,16 @@ func (r *run) examineObjects() (string, error) {
 	return fmt.Sprintf("bucket %q exists", r.Bucket), err
 }
 
-func (r *run) examineVectors() (string, error) {
+// examineVectors returns the collection, nil where there is none of this model.
+func (r *run) examineVectors() (*entity.Collection, string, error) {
 	found, err := r.check.collection()
 	if err != nil || found == nil {
-		return fmt.Sprintf("collection %q will be created by the first run", r.Collection), err
+		return nil, fmt.Sprintf("collection %q will be created by the first run", r.Collection), err
 	}
-	return fmt.Sprintf("collection %q exists", r.Collection), r.check.sameModel(found)
+	if err := r.check.sameModel(found); err != nil {
+		return nil, "", err
+	}
+	return found, fmt.Sprintf("collection %q exists", r.Collection), nil
 }
 
 func (p *Pipeline) examine(ctx context.Context, upstream string, look func(*run) (string, error)) Finding {

@@ -43,7 +43,8 @@ type app struct {
 	dry     bool             // the run is a dry one
 	audit   *auditLog        // nil without one
 
-	onlyLooks bool // the verb needs no journal that can be written
+	onlyLooks bool   // the verb needs no journal that can be written
+	instead   string // a folder for the embedded stores in place of that of --state; empty but for doctor
 }
 
 // shortestTimeout is the minimum of --timeout. Below it no call is answered in

@@ -45,8 +45,13 @@ func TestSearchAfterTheModelHasChangedItsDimensions(t *testing.T) {
 	require.Zero(t, c.ingest(t, "docs").code)
 	require.Zero(t, c.run(t, "search", "loud pump").code)
 
+	require.Zero(t, c.run(t, "doctor").code)
 	for _, dimensions := range []int64{12, 4} {
 		model.dimensions.Store(dimensions)
+		doctor := c.run(t, "doctor")
+		assert.Equal(t, exitConfiguration, doctor.code, "as for a run, which it called well")
+		assert.Regexp(t, `(?m)^ok +milvus (.*\n)+FAIL +llm +collection "documents".*(.*\n)+ +use another collection`,
+			doctor.stdout)
 		for _, where := range [][]string{nil, {"--where", `source == "docs/a.md"`}} {
 			o := c.run(t, append([]string{"--json", "search", "loud pump"}, where...)...)
 			assert.Equal(t, exitConfiguration, o.code, o.stderr)

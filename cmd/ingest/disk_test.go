@@ -124,6 +124,9 @@ func TestReadOnlyStateCanBeLookedAt(t *testing.T) {
 			assert.Contains(t, o.stdout, fmt.Sprintf("%d documents,", documents))
 			o = c.run(t, "docs", "--dry-run", "--state", state)
 			require.Zero(t, o.code, o.stderr)
+			o = c.run(t, "doctor", "--state", state)
+			require.Equal(t, exitFault, o.code, o.stderr)
+			assert.Regexp(t, `(?m)^FAIL +state (.*\n)+ok +s3 (.*\n)+ok +milvus (.*\n)+ok +llm `, o.stdout)
 
 			for _, verb := range [][]string{{"docs"}, {"retry"}, {"delete", "docs/a.md"}, {"verify", "--repair"}} {
 				o := c.run(t, append(verb, "--state", state)...)

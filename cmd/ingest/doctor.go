@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/penstock-go/penstock/internal/netfs"
 	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
+	"github.com/penstock-go/penstock/pipeline/journal"
 	upstream "github.com/penstock-go/penstock/pipeline/service"
 )
 
@@ -41,10 +43,8 @@ func (c *doctorCmd) Run(ctx context.Context, a *app) error {
 		a.printFinding(f)
 	}
 	usable := a.examineState(ctx, c.Wait, show)
-	if usable {
-		if err := c.upstreams(ctx, a, show); err != nil {
-			return err
-		}
+	if err := c.upstreams(ctx, a, usable, show); err != nil {
+		return err
 	}
 	if worst == exitOK {
 		return nil
@@ -52,8 +52,8 @@ func (c *doctorCmd) Run(ctx context.Context, a *app) error {
 	return &codedError{code: worst}
 }
 
-// examineState looks at the state, and reports whether the upstreams can be
-// looked at: the embedded ones need the folder.
+// examineState looks at the state, and reports whether its folder can be
+// written: the embedded stores need it.
 func (a *app) examineState(ctx context.Context, wait time.Duration, show func(pipeline.Finding, int)) bool {
 	if _, _, remote := a.settings.remoteState(); remote {
 		ctx, cancel := context.WithTimeoutCause(ctx, wait, &pipeline.SilenceError{Waited: wait})
@@ -68,18 +68,41 @@ func (a *app) examineState(ctx context.Context, wait time.Duration, show func(pi
 	if !a.settings.needsFolder() {
 		return true
 	}
-	folder := a.examineFolder()
+	folder := a.examineFolder(ctx)
 	code := exitOK
 	if !folder.OK {
 		code = exitFault
 	}
 	show(folder, code)
-	return folder.OK || a.settings.S3Endpoint != "" && a.settings.Milvus != ""
+	return folder.OK
 }
 
-func (c *doctorCmd) upstreams(ctx context.Context, a *app, show func(pipeline.Finding, int)) error {
+// standIn has an empty folder stand in for that of the embedded stores, which
+// cannot be opened, so that the upstreams can be looked at all the same.
+func (a *app) standIn() error {
+	folder, err := os.MkdirTemp("", "ingest-doctor-")
+	if err == nil {
+		a.later(func() error { return os.RemoveAll(folder) })
+		a.instead = folder
+	}
+	return err
+}
+
+// unopened reports whether an embedded store is not looked at: the finding of
+// the state folder is about it.
+func (a *app) unopened(name string) bool {
+	return a.instead != "" && (name == upstream.ObjectStore && a.settings.S3Endpoint == "" ||
+		name == upstream.VectorStore && a.settings.Milvus == "")
+}
+
+func (c *doctorCmd) upstreams(ctx context.Context, a *app, usable bool, show func(pipeline.Finding, int)) error {
 	a.sayRedirected()
 	config, err := a.upstreams(ctx)
+	if err != nil && !usable {
+		if err = a.standIn(); err == nil {
+			config, err = a.upstreams(ctx)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -92,6 +115,9 @@ func (c *doctorCmd) upstreams(ctx context.Context, a *app, show func(pipeline.Fi
 		return err
 	}
 	for finding := range p.Findings(ctx) {
+		if a.unopened(finding.Upstream) {
+			continue
+		}
 		code := exitOK
 		if finding.Upstream == upstream.Model {
 			finding.Address = a.settings.modelAddress(finding.Chat)
@@ -132,8 +158,9 @@ func severity(code int) int {
 	return code
 }
 
-// examineFolder checks that the state folder is usable.
-func (a *app) examineFolder() pipeline.Finding {
+// examineFolder checks that the state folder can be written, and the journal in
+// it read.
+func (a *app) examineFolder(ctx context.Context) pipeline.Finding {
 	finding := pipeline.Finding{Upstream: "state", Hint: "set --state to a writable folder on a local disk"}
 	if _, _, remote := a.settings.remoteState(); remote {
 		finding = pipeline.Finding{
@@ -161,7 +188,28 @@ func (a *app) examineFolder() pipeline.Finding {
 		finding.Detail = absolute + " is on " + kind + ", where SQLite's file locks are unreliable"
 		return finding
 	}
+	if err := a.examineJournal(ctx); err != nil {
+		finding.Detail = err.Error()
+		finding.Hint = "move the journal away and run again: what is complete is found in the stores"
+		return finding
+	}
 	return pipeline.Finding{Upstream: finding.Upstream, OK: true, Detail: absolute + " is writable"}
+}
+
+// examineJournal reads the journal of the state folder, if there is one.
+func (a *app) examineJournal(ctx context.Context) error {
+	if _, _, remote := a.settings.remoteState(); remote {
+		return nil
+	}
+	j, err := journal.OpenReadOnly(ctx, a.settings.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = j.Totals(ctx, a.destination())
+	return errors.Join(err, j.Close())
 }
 
 func (a *app) printFinding(f pipeline.Finding) {

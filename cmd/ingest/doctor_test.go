@@ -169,3 +169,29 @@ func TestMilvusAPIKeyIsSent(t *testing.T) {
 	c.env = append(c.env, "PENSTOCK_MILVUS_USER=root")
 	assert.Equal(t, exitUsage, c.run(t, "doctor").code)
 }
+
+// A damaged journal, which ends each run with 1, was no finding.
+func TestDoctorReadsTheJournal(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A text.")
+	require.Zero(t, c.run(t, "docs").code)
+	require.Zero(t, c.run(t, "doctor").code)
+	c.write(t, ".penstock/journal.db", "junk")
+	require.Equal(t, exitFault, c.run(t, "docs").code)
+	o := c.run(t, "doctor")
+	assert.Equal(t, exitFault, o.code, o.stdout)
+	assert.Regexp(t, `(?m)^FAIL +state +.*journal.db.*\n +move the journal away`, o.stdout)
+	assert.Regexp(t, `(?m)^ok +llm +`, o.stdout, "the rest is looked at all the same")
+}
+
+// Without a folder that can be written, doctor called no upstream.
+func TestDoctorCallsUpstreamsWithoutAFolder(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	c.write(t, "file", "A file where a folder is to be.")
+	o := c.run(t, "doctor", "--state=file/state")
+	assert.Equal(t, exitFault, o.code)
+	assert.Regexp(t, `(?m)^FAIL +state +`, o.stdout)
+	assert.Regexp(t, `(?m)^ok +llm +`, o.stdout)
+	assert.NotRegexp(t, `(?m)^(ok|FAIL) +(s3|milvus) +`, o.stdout, "they are a part of the state")
+	assert.Equal(t, 1, model.Stats().Requests)
+}

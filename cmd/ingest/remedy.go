@@ -46,6 +46,9 @@ func (s *Settings) remedy(f pipeline.Finding) string {
 		return "check that " + folder + " is complete and writable; " + f.Hint
 	}
 	flags := flagsFor(f)
+	if f.Stop.Upstream == upstream.VectorStore { // also where a model answers that does not fit it
+		flags.fit = flagsFor(pipeline.Finding{Upstream: upstream.VectorStore}).fit
+	}
 	if f.Chat && s.ChatBaseURL == "" {
 		flags.address = "--llm-base-url"
 	}

@@ -42,6 +42,9 @@ func (a *app) checkState() error {
 // folder returns the folder of the embedded stores, and of the journal unless
 // that is in an object store.
 func (a *app) folder() string {
+	if a.instead != "" {
+		return a.instead
+	}
 	if _, _, remote := a.settings.remoteState(); remote {
 		return defaultState
 	}
