@@ -28,6 +28,9 @@ import (
 // awsItself is the value of --s3-endpoint that means AWS's own endpoint.
 const awsItself = "aws"
 
+// vectorsFile is the embedded vector store, in the state folder.
+const vectorsFile = "vectors.db"
+
 // declareOperations makes the durations of the command's calls available from
 // the first scrape.
 func declareOperations() {
@@ -144,7 +147,7 @@ func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
 		if err := os.MkdirAll(a.folder(), 0o750); err != nil {
 			return fmt.Errorf("state folder: %w", err)
 		}
-		store, err := sqlitestore.Open(filepath.Join(a.folder(), "vectors.db"))
+		store, err := sqlitestore.Open(filepath.Join(a.folder(), vectorsFile))
 		if err != nil {
 			return fmt.Errorf("embedded vector store: %w", err)
 		}

@@ -34,7 +34,7 @@ type exitMeaning struct {
 var exitMeanings = []exitMeaning{
 	{"0", "Done, or nothing had changed.", "At the next schedule."},
 	{"1", "A fault on this machine: a full disk, a read-only state folder, a damaged journal.", "No; it needs a person."},
-	{"64", "The command line is invalid, or no input exists.", "No; it needs a person."},
+	{"64", "The command line is invalid, no input exists, or the state of 'status', 'verify', 'retry' or 'delete' has no journal.", "No; it needs a person."},
 	{"65", "Some documents became dead letters, the rest is done; 'ingest status' lists them. 'verify': journal and " +
 		"stores differ. --prune was refused. 'delete' did not find a document.", "No; see 'ingest status'."},
 	{"75", "Something was deferred: an upstream is unavailable, its circuit breaker is open, or another run holds the " +

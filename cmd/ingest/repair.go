@@ -19,9 +19,15 @@ type retryCmd struct {
 
 // Run ingests the documents that failed or were deferred, and no others.
 func (c *retryCmd) Run(ctx context.Context, a *app) error {
+	if !a.hasJournal(ctx) {
+		return a.nothingHere()
+	}
 	p, show, err := c.open(ctx, a, false, func(config *pipeline.Config) { config.RetryDeadLetters = true })
 	if err != nil {
 		return err
+	}
+	if known, err := a.opened.Destinations(ctx); err == nil && len(known) == 0 {
+		return a.nothingHere()
 	}
 	if totals, err := a.opened.Totals(ctx, a.destination()); err == nil {
 		show.total(totals.DeadLetters + totals.Deferred)
@@ -54,6 +60,9 @@ type deleteCmd struct {
 
 // Run deletes documents: chunks, originals and journal entries.
 func (c *deleteCmd) Run(ctx context.Context, a *app) error {
+	if !a.hasJournal(ctx) && !a.hasStore() {
+		return a.nothingHere()
+	}
 	p, show, err := new(IngestFlags).open(ctx, a, false)
 	if err != nil {
 		return err
@@ -131,6 +140,9 @@ type verifyCmd struct {
 // Run compares the journal with the vector store and the originals.
 func (c *verifyCmd) Run(ctx context.Context, a *app) error {
 	a.onlyLooks = !c.Repair
+	if !a.hasJournal(ctx) && !a.hasStore() {
+		return a.nothingHere()
+	}
 	p, _, err := new(IngestFlags).open(ctx, a, false)
 	if err != nil {
 		return err
@@ -139,6 +151,9 @@ func (c *verifyCmd) Run(ctx context.Context, a *app) error {
 	result, err := p.Verify(ctx, options, a.printFault)
 	if err != nil {
 		return err
+	}
+	if known, err := a.opened.Destinations(ctx); err == nil && len(known) == 0 && result.Rows+result.Originals == 0 {
+		return a.nothingHere()
 	}
 	a.printVerification(result, c.Repair)
 	switch {

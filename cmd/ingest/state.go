@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -77,6 +79,34 @@ func (a *app) journal(ctx context.Context, look bool) (*journal.Journal, error) 
 		return nil, nil
 	}
 	return j, err
+}
+
+// hasJournal reports whether the state folder has a journal, be it damaged. A
+// state in an object store may have one.
+func (a *app) hasJournal(ctx context.Context) bool {
+	if _, _, remote := a.settings.remoteState(); remote {
+		return true
+	}
+	j, err := journal.OpenReadOnly(ctx, a.settings.State)
+	if err == nil {
+		err = j.Close()
+	}
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// hasStore reports whether there may be a vector store.
+func (a *app) hasStore() bool {
+	if a.settings.Milvus != "" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(a.folder(), vectorsFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// nothingHere refuses a verb that works on what was ingested, where nothing
+// was: --state or the working directory may be another.
+func (a *app) nothingHere() error {
+	return usage(fmt.Errorf("no journal in %s; ingest something first, or set --state", a.settings.State))
 }
 
 func (a *app) localJournal(ctx context.Context, look bool) (*journal.Journal, error) {

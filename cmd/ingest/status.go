@@ -39,7 +39,7 @@ func (c *statusCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if j == nil {
-		return usage(fmt.Errorf("no journal in %s; ingest something first, or set --state", a.settings.State))
+		return a.nothingHere()
 	}
 	destinations := []string{a.destination()}
 	if c.All {
