@@ -81,7 +81,7 @@ func (r *run) examineObjects() (string, error) {
 	return fmt.Sprintf("bucket %q exists", r.Bucket), err
 }
 
-// examineVectors returns the collection, nil where there is none of this model.
+// examineVectors returns the collection, nil unless it is one of this model.
 func (r *run) examineVectors() (*entity.Collection, string, error) {
 	found, err := r.check.collection()
 	if err != nil || found == nil {

@@ -81,7 +81,7 @@ func (a *app) journal(ctx context.Context, look bool) (*journal.Journal, error) 
 	return j, err
 }
 
-// hasJournal reports whether the state folder has a journal, be it damaged. A
+// hasJournal reports whether the state folder has a journal, damaged or not. A
 // state in an object store may have one.
 func (a *app) hasJournal(ctx context.Context) bool {
 	if _, _, remote := a.settings.remoteState(); remote {
