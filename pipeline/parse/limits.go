@@ -40,6 +40,10 @@ type Limits struct {
 	MaxRatio int64
 	// MaxDepth is how deep containers may be nested: 4.
 	MaxDepth int
+	// MaxMemory is how many bytes of memory the engine that reads PDF may take
+	// for one document, besides its size: 128 MB. As many documents as there
+	// are processors are read at a time.
+	MaxMemory int64
 
 	// ProcessorTime is how much processor time this process has used. Default:
 	// what the operating system says; where it does not say, the time since the
@@ -64,14 +68,15 @@ func (l Limits) withDefaults() Limits {
 		MaxUnpacked:   orDefault(l.MaxUnpacked, 1024*megabyte),
 		MaxRatio:      orDefault(l.MaxRatio, 200),
 		MaxDepth:      orDefault(l.MaxDepth, 4),
+		MaxMemory:     orDefault(l.MaxMemory, 128*megabyte),
 		ProcessorTime: l.ProcessorTime,
 	}
 }
 
 // String lists the limits in a form that is equal for equal ones.
 func (l Limits) String() string {
-	return fmt.Sprintf("%d bytes, %s, %d steps, %d entries, %d unpacked, ratio %d, depth %d",
-		l.MaxSize, l.Timeout, l.MaxWork, l.MaxEntries, l.MaxUnpacked, l.MaxRatio, l.MaxDepth)
+	return fmt.Sprintf("%d bytes, %s, %d steps, %d entries, %d unpacked, ratio %d, depth %d, %d of memory",
+		l.MaxSize, l.Timeout, l.MaxWork, l.MaxEntries, l.MaxUnpacked, l.MaxRatio, l.MaxDepth, l.MaxMemory)
 }
 
 func orDefault[N int | int64 | time.Duration](n, standard N) N {

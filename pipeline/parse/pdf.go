@@ -25,11 +25,22 @@ import (
 // pdfParser reads PDF with PDFium, compiled to WebAssembly: a fault in it
 // cannot reach the memory, files or network of this process. The machine code
 // is kept in the user's cache folder, since compiling takes seconds.
+//
+// The memory of each engine is bounded by Limits.MaxMemory: a few hundred bytes
+// of PDF can ask for all that there is.
 type pdfParser struct {
+	maxMemory int64
+	making    chan struct{} // held while an engine is made
+	memories  pdfMemories
+
 	mu     sync.Mutex
 	pool   pdfium.Pool
 	cache  wazero.CompilationCache
 	closed bool
+}
+
+func newPDFParser(l Limits) *pdfParser {
+	return &pdfParser{maxMemory: l.MaxMemory, making: make(chan struct{}, 1)}
 }
 
 func (p *pdfParser) parse(ctx context.Context, in Input, emit func(block.Block) error) error {
@@ -41,7 +52,25 @@ func (p *pdfParser) parse(ctx context.Context, in Input, emit func(block.Block) 
 	if err != nil {
 		return err
 	}
-	engine, err := pool.GetInstanceWithContext(ctx)
+	memory, err := newPDFMemory(int64(len(content)), p.maxMemory)
+	if err != nil {
+		return err
+	}
+	defer memory.release()
+	within := func(b block.Block) error {
+		if err := memory.explain(nil); err != nil {
+			return err
+		}
+		return emit(b)
+	}
+	return memory.explain(p.parseWithin(ctx, pool, memory, content, in.budget, within))
+}
+
+// parseWithin reads a document with an engine that has the memory.
+func (p *pdfParser) parseWithin(ctx context.Context, pool pdfium.Pool, memory *pdfMemory, content []byte, b *budget,
+	emit func(block.Block) error,
+) error {
+	engine, err := p.engine(ctx, pool, memory)
 	if err != nil {
 		return err
 	}
@@ -51,7 +80,19 @@ func (p *pdfParser) parse(ctx context.Context, in Input, emit func(block.Block) 
 			_ = engine.Close()
 		}
 	}()
-	return readPDF(engine, content, in.budget, emit)
+	return readPDF(engine, content, b, emit)
+}
+
+// engine makes an engine that has the memory.
+func (p *pdfParser) engine(ctx context.Context, pool pdfium.Pool, memory *pdfMemory) (pdfium.Pdfium, error) {
+	select {
+	case p.making <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-p.making }()
+	p.memories.next = memory
+	return pool.GetInstanceWithContext(ctx)
 }
 
 // start makes the engines when the first PDF comes.
@@ -70,6 +111,7 @@ func (p *pdfParser) start() (pdfium.Pool, error) {
 		WithCompilationCache(p.cache).
 		WithCloseOnContextDone(true)
 	pool, err := webassembly.Init(webassembly.Config{
+		Context: p.memories.context(),
 		MaxIdle: 1, MaxTotal: max(1, runtime.GOMAXPROCS(0)),
 		FSConfig: wazero.NewFSConfig(), RuntimeConfig: config,
 		Stdout: io.Discard, Stderr: io.Discard,

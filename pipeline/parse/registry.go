@@ -32,7 +32,8 @@ type entry struct {
 
 // New returns a Registry of every format that this package reads.
 func New(limits Limits) *Registry {
-	r := &Registry{limits: limits.withDefaults(), types: map[string]entry{}, pdf: &pdfParser{}}
+	limits = limits.withDefaults()
+	r := &Registry{limits: limits, types: map[string]entry{}, pdf: newPDFParser(limits)}
 	r.registerBuiltin()
 	return r
 }
