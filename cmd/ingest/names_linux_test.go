@@ -23,7 +23,7 @@ func TestNameThatIsNotUTF8(t *testing.T) {
 
 // Names that are forms of one name are in the status, and have a way out.
 func TestNamesOfTwoForms(t *testing.T) {
-	const composed, decomposed, alias = "docs/caf\u00e9.md", "docs/cafe\u0301.md", "docs/cafe%cc%81.md"
+	const composed, decomposed, alias = "docs/caf\u00e9.md", "docs/cafe\u0301.md", "docs/./cafe%cc%81.md"
 	c := newCommand(t)
 	c.write(t, composed, "A pump.")
 	c.write(t, decomposed, "A valve.")

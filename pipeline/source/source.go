@@ -519,11 +519,17 @@ func (r root) id(below, prefix string) string {
 // NFC, with bytes that are not UTF-8 written as %XX.
 func Identity(name string) string { return identity("", name) }
 
-// alias is an ID for a file whose name is not its own normal form: each byte
-// beyond ASCII is written as %xx, in lower case, which no other ID has.
+// alias is an ID for a file whose name is not its own normal form. Each byte
+// beyond ASCII is written as %xx, and "./" stands before the last part of the
+// name, which no path has that was cleaned, and no key that can be read: a file
+// may be named as the rest is.
 func alias(name string) string {
 	var b strings.Builder
+	last := strings.LastIndexByte(name, '/') + 1
 	for i := range len(name) {
+		if i == last {
+			b.WriteString("./")
+		}
 		if c := name[i]; c < utf8.RuneSelf {
 			b.WriteByte(c)
 		} else {
@@ -531,6 +537,11 @@ func alias(name string) string {
 		}
 	}
 	return b.String()
+}
+
+// ascii reports whether a name has only one form.
+func ascii(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
 // identity is a name as an ID.

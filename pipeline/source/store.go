@@ -159,7 +159,7 @@ func (o *objects) page(w *walker, list []types.Object) (more bool) {
 // emit yields a document unless the name of one before it was another form of
 // its own.
 func (o *objects) emit(w *walker, item Item) (more bool) {
-	if item.Location == alias(item.Location) { // ASCII has one form
+	if ascii(item.Location) {
 		return w.emit(item)
 	}
 	item.Alias = identity(o.store.options.Prefix, alias(item.Location))
