@@ -49,7 +49,7 @@ func (m *pdfMemory) Free() {}
 func (m *pdfMemory) release() { release(m.reserved) }
 
 // explain says that a document needs too much memory, if the engine has asked
-// for more than there is: text may be missing even if it went on without.
+// for more than there is: text may be missing even where it did without.
 func (m *pdfMemory) explain(err error) error {
 	if !m.full.Load() {
 		return err
