@@ -67,7 +67,7 @@ func TestStateInTheObjectStore(t *testing.T) {
 	model := llmtest.NewServer(t, llmtest.Options{Delay: 5 * time.Millisecond})
 	first := remote(t, model.URL)
 	corpus(t, first, 300)
-	first.write(t, "docs/aaa-empty.md", "")
+	first.write(t, "docs/aaa-broken.pdf", "%PDF-1.7 and nothing more")
 	// It dies slowly, so that documents of its first answers are stored.
 	model.Script(llmtest.From(10, llmtest.Fault{Delay: 3 * time.Second, Status: 500}))
 	o := first.ingest(t, "docs")
@@ -82,14 +82,15 @@ func TestStateInTheObjectStore(t *testing.T) {
 	assert.Contains(t, status.stdout, fmt.Sprintf("%d documents, %d chunks, %d dead letters, %d deferred",
 		o.summary.Ingested, o.summary.Chunks, o.summary.DeadLetters, o.summary.Deferred))
 	assert.Contains(t, status.stdout, "breaker llm: open")
-	assert.Equal(t, o.summary.Deferred, strings.Count(status.stdout, "\n  deferred  docs/report"))
+	listed := second.run(t, "--json", "status")
+	assert.Equal(t, o.summary.Deferred, strings.Count(listed.stdout, `"status":"deferred"`), listed.stdout)
 
 	model.Script()
 	retry := second.ingest(t, "retry")
 	require.Contains(t, []int{exitOK, exitData}, retry.code, retry.stdout+retry.stderr)
 	assert.Equal(t, o.summary.Deferred, retry.summary.Documents-o.summary.DeadLetters, "those and no other")
 	for id, d := range retry.documents {
-		assert.Equal(t, id == "docs/aaa-empty.md", d.Result == pipeline.DeadLetter, "%+v", d)
+		assert.Equal(t, id == "docs/aaa-broken.pdf", d.Result == pipeline.DeadLetter, "%+v", d)
 	}
 
 	third := second.pod(t)
@@ -101,7 +102,7 @@ func TestStateInTheObjectStore(t *testing.T) {
 	assert.LessOrEqual(t, model.Stats().Repeated, 2, "no text is embedded twice, the checks of the model excepted")
 	status = third.pod(t).run(t, "status")
 	assert.Contains(t, status.stdout, "300 documents, 1200 chunks, 1 dead letters, 0 deferred")
-	assert.Contains(t, status.stdout, "dead_letter  docs/aaa-empty.md")
+	assert.Contains(t, status.stdout, "dead_letter  docs/aaa-broken.pdf")
 
 	requests := model.Stats().Requests
 	again := third.pod(t).ingest(t, "docs")
