@@ -233,12 +233,11 @@ func (b *backlog) compare(item source.Item, done journal.Document, known bool) s
 }
 
 // samePolicy reports whether a document is complete by the policy of this run.
-// One that a configuration has stopped may have the wrong policy.
 func (b *backlog) samePolicy(item source.Item, done journal.Document) bool {
 	switch {
 	case done.Policy == "": // its rows are being replaced
 		return false
-	case done.Parser == "" || b.end.Reason().Kind == StopConfiguration:
+	case done.Parser == "":
 		return true
 	}
 	d := newDocument(item.ID, item.Location)

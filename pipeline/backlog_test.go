@@ -104,6 +104,22 @@ func TestWaitingIsTheWholeBacklog(t *testing.T) {
 	}
 }
 
+// A run with another model than that of the collection counted what happened to
+// be in flight: 7 of 60 documents.
+func TestWaitingForAnotherModel(t *testing.T) {
+	w := ingested(t, 60)
+	wrong, err := w.run(func(c *pipeline.Config) { c.Model = "another" })
+	require.Equal(t, pipeline.StopConfiguration, stopOf(t, err).Kind)
+	assert.Equal(t, 60, wrong.Waiting)
+	assert.False(t, wrong.WaitingAtLeast)
+
+	right, err := w.run()
+	require.NoError(t, err)
+	assert.Equal(t, 60, right.Unchanged, "the setting was the mistake")
+	assert.Zero(t, right.Waiting)
+	assert.Empty(t, w.deferred())
+}
+
 // No run over other inputs loses the count of the rest, and none counts a
 // document that its own run has found complete.
 func TestWaitingOfOtherInputs(t *testing.T) {
