@@ -33,7 +33,7 @@ var surface = map[string]int{
 	"pipeline/parse":              11,
 	"pipeline/rows":               10,
 	"pipeline/service":            8,
-	"pipeline/source":             18,
+	"pipeline/source":             19,
 	"pipeline/state":              10,
 	"pipeline/stop":               30,
 	"pipeline/version":            14,

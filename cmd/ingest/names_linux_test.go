@@ -36,8 +36,15 @@ func TestNamesOfTwoForms(t *testing.T) {
 	assert.Equal(t, exitData, c.ingest(t, "--strict", "docs").code)
 	assert.Zero(t, c.ingest(t, "--prune", "docs").code, "all was listed")
 	retried := c.ingest(t, "retry")
-	assert.Zero(t, retried.code)
-	assert.Empty(t, retried.documents, "a file does not take another ID")
+	assert.Equal(t, exitData, retried.code, "it is tried, and says why that is in vain")
+	assert.Equal(t, pipeline.NameCollision, retried.documents[alias].Kind)
+	assert.Len(t, retried.documents, 1, "a file does not take another ID")
+	assert.Equal(t, o.documents[alias].Reason, retried.documents[alias].Reason)
+
+	require.Zero(t, c.run(t, "delete", decomposed).code, "the document of the file that has this name")
+	assert.NotContains(t, c.run(t, "status").stdout, alias)
+	assert.Contains(t, c.run(t, "search", "pump").stdout, " "+composed)
+	assert.Equal(t, exitData, c.ingest(t, "docs").code)
 
 	assert.Equal(t, exitData, c.ingest(t, "--strict", decomposed).code, "the ID is that of the other")
 	o = c.ingest(t, "--id-prefix=other", decomposed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -44,14 +45,31 @@ func problemPlaces(ctx context.Context, j *journal.Journal, destination string) 
 	return func(yield func(source.Place, error) bool) {
 		for p, err := range j.Problems(ctx, destination, "") {
 			place := source.Place{ID: p.ID, Location: p.Location}
-			if p.Kind == pipeline.NameCollision && !place.Gone() {
-				continue // until one of the two files is renamed; a run says so
+			if err == nil && p.Kind == pipeline.NameCollision && !place.Gone() {
+				if twinGone(ctx, j, destination, p.ID) {
+					continue // the next run gives it the ID of that
+				}
+				err = &source.CollisionError{Second: p.Location, Alias: p.ID, Before: p.Reason}
 			}
 			if !yield(place, err) {
 				return
 			}
 		}
 	}
+}
+
+// twinGone reports whether the file is no longer there that has the ID of a
+// document with this alias.
+func twinGone(ctx context.Context, j *journal.Journal, destination, alias string) bool {
+	name, err := url.PathUnescape(alias)
+	if err != nil {
+		return false
+	}
+	if mark := strings.LastIndex(name, "./"); mark >= 0 {
+		name = name[:mark] + name[mark+len("./"):]
+	}
+	twin, known, err := j.Document(ctx, destination, source.Identity(name))
+	return err == nil && known && (source.Place{Location: twin.Location}).Gone()
 }
 
 type deleteCmd struct {
@@ -83,20 +101,33 @@ func (c *deleteCmd) Run(ctx context.Context, a *app) error {
 func (c *deleteCmd) ids(ctx context.Context, a *app) ([]string, error) {
 	var ids []string
 	for _, name := range c.Sources {
-		if !strings.HasSuffix(name, "/") {
-			ids = append(ids, source.Identity(name))
-			continue
-		}
-		below, err := idsBelow(ctx, a.opened, a.destination(), source.Identity(name))
+		named, err := a.named(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if len(below) == 0 {
-			below = []string{source.Identity(name)} // which is reported as not found
-		}
-		ids = append(ids, below...)
+		ids = append(ids, named...)
 	}
 	return ids, nil
+}
+
+// named returns the documents of a name, which may be that of a file whose ID
+// another file has. A name without any is returned, to be reported.
+func (a *app) named(ctx context.Context, name string) ([]string, error) {
+	alias, id := source.Alias(name), source.Identity(name)
+	for _, form := range []string{alias, id} {
+		if strings.HasSuffix(name, "/") {
+			below, err := idsBelow(ctx, a.opened, a.destination(), strings.TrimSuffix(form, "./"))
+			if err != nil || len(below) > 0 {
+				return below, err
+			}
+			continue
+		}
+		problem, known, err := a.opened.Problem(ctx, a.destination(), form)
+		if err != nil || known && problem.Kind == pipeline.NameCollision {
+			return []string{form}, err
+		}
+	}
+	return []string{id}, nil
 }
 
 // idsBelow lists the documents whose IDs begin with a prefix, sorted: complete

@@ -214,9 +214,14 @@ type CollisionError struct {
 	// only in form: in Unicode normalization, or in bytes that are not UTF-8
 	// and are written as %XX. It is the same in each listing.
 	Alias string
+	// Before is what an earlier listing said of the collision; Error returns it.
+	Before string
 }
 
 func (e *CollisionError) Error() string {
+	if e.Before != "" {
+		return e.Before
+	}
 	if e.Alias != "" {
 		return fmt.Sprintf("its name is another form of that of %q, and both are the document %q; rename one of them, "+
 			"or ingest this one by its own path with --id-prefix", e.First, e.ID)
@@ -518,6 +523,10 @@ func (r root) id(below, prefix string) string {
 // Identity returns the ID of a document by its name in any form: in Unicode
 // NFC, with bytes that are not UTF-8 written as %XX.
 func Identity(name string) string { return identity("", name) }
+
+// Alias returns the ID that the document of a name in the form of its file has,
+// should another file have the ID of that name, see [CollisionError].
+func Alias(name string) string { return alias(name) }
 
 // alias is an ID for a file whose name is not its own normal form. Each byte
 // beyond ASCII is written as %xx, and "./" stands before the last part of the
