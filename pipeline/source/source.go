@@ -214,7 +214,7 @@ type CollisionError struct {
 	// only in form: in Unicode normalization, or in bytes that are not UTF-8
 	// and are written as %XX. It is the same in each listing.
 	Alias string
-	// Before is what an earlier listing said of the collision; Error returns it.
+	// Before is what an earlier listing said of it, which Error returns.
 	Before string
 }
 
