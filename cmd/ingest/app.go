@@ -95,11 +95,19 @@ func (a *app) newLogger(s *Settings) *slog.Logger {
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		level = slog.LevelWarn // unreachable: the parser accepts known names only
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: inUTC}
 	if s.LogJSON {
 		return slog.New(slog.NewJSONHandler(logWriter{a}, options))
 	}
 	return slog.New(slog.NewTextHandler(logWriter{a}, options))
+}
+
+// inUTC has the times of a log in one zone, whatever that of the machine is.
+func inUTC(_ []string, attr slog.Attr) slog.Attr {
+	if attr.Value.Kind() == slog.KindTime {
+		attr.Value = slog.TimeValue(attr.Value.Time().UTC())
+	}
+	return attr
 }
 
 // stop closes what the verb opened, last opened first.

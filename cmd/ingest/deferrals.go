@@ -78,7 +78,7 @@ func (d *deferrals) lines() []string {
 		lines = append(lines, g.line())
 	}
 	if d.others > 0 {
-		lines = append(lines, fmt.Sprintf("%d documents for other reasons; 'ingest status --json' lists them", d.others))
+		lines = append(lines, numberOf(d.others, "document")+" for other reasons; 'ingest status --json' lists them")
 	}
 	if d.notBegun > 0 {
 		lines = append(lines, countOf(d.notBegun, "document")+" not begun")

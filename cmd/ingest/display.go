@@ -127,7 +127,7 @@ func (d *display) document(doc pipeline.Document) {
 	case pipeline.Deferred:
 		d.deferred.add(doc)
 	case pipeline.WouldIngest:
-		d.line(doc.ID, fmt.Sprintf("%s  %d chunks, %d tokens", name, doc.Chunks, doc.Tokens))
+		d.line(doc.ID, fmt.Sprintf("%s  %s, %s", name, numberOf(doc.Chunks, "chunk"), numberOf(doc.Tokens, "token")))
 	case pipeline.Deleted, pipeline.NotFound, pipeline.Gone:
 		d.line(doc.ID, fmt.Sprintf("%s  %s", strings.ReplaceAll(string(doc.Result), "_", " "), name))
 	case pipeline.Ingested, pipeline.Unchanged, pipeline.KnownDeadLetter, pipeline.Skipped: // --json lists them
@@ -188,6 +188,9 @@ func (d *display) summary(s pipeline.Summary) {
 	}
 	d.deferred = deferrals{}
 	writeSummary(d.app.stdout, "", d.app.ink, s)
+	if advice := d.app.settings.advice(s.Stopped); advice != "" {
+		fmt.Fprintln(d.app.stdout, "what to do: "+advice)
+	}
 }
 
 // unopened writes a summary for a journal that cannot be opened now, so that an

@@ -126,7 +126,7 @@ func TestSummaryEndsWithTheCause(t *testing.T) {
 		var out strings.Builder
 		writeSummary(&out, "", false, pipeline.Summary{Documents: 1, Stopped: &tt.stop})
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-		assert.Contains(t, lines[0], "1 documents in", tt.name)
+		assert.Contains(t, lines[0], "1 document in", tt.name)
 		assert.Equal(t, []string{tt.want}, lines[1:], tt.name)
 	}
 }

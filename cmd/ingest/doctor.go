@@ -139,6 +139,17 @@ func (s *Settings) stateAddress() string {
 	return publicAddress(s.S3Endpoint)
 }
 
+// askedModel is the model of a server that a finding is about, or empty.
+func (s *Settings) askedModel(f pipeline.Finding) string {
+	switch {
+	case f.Upstream != upstream.Model || !f.Chat && s.LLMBaseURL == "":
+		return ""
+	case f.Chat:
+		return s.EnrichModel
+	}
+	return s.EmbeddingModel
+}
+
 // modelAddress is that of one of the two models.
 func (s *Settings) modelAddress(chat bool) string {
 	if address := cmp.Or(s.ChatBaseURL, s.LLMBaseURL); chat {
@@ -222,7 +233,7 @@ func (a *app) printFinding(f pipeline.Finding) {
 		mark = a.ink.bad("FAIL ")
 	}
 	if f.Address != "" && !a.settings.embeds(f) {
-		address = "tried " + f.Address
+		address = "tried " + f.Address + after(", model ", a.settings.askedModel(f))
 		if f.OK {
 			address = "at " + f.Address
 		}
@@ -231,7 +242,7 @@ func (a *app) printFinding(f pipeline.Finding) {
 	if f.Chat {
 		name = "chat"
 	}
-	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, name, plain.Line(f.Detail))
+	fmt.Fprintf(a.stdout, "%s %-7s %s\n", mark, name, localTimes(plain.Line(f.Detail)))
 	for _, more := range []string{address, f.Hint} {
 		if more != "" {
 			fmt.Fprintf(a.stdout, "              %s\n", plain.Line(more))

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/stretchr/testify/assert"
@@ -60,7 +61,7 @@ func TestDoctorNamesSilentAddressesAndRemedies(t *testing.T) {
 	require.Equal(t, exitTemporary, o.code, o.stdout+o.stderr)
 	for name, want := range map[string][2]string{
 		"s3": {"http://" + s3, "--s3-endpoint"}, "milvus": {milvus, "--milvus"},
-		"llm": {"http://" + model + "/v1", "--llm-base-url"}, "chat": {"http://" + chat + "/v1", "--chat-base-url"},
+		"llm": {"http://" + model + "/v1, model text-embedding-3-small", "--llm-base-url"}, "chat": {"http://" + chat + "/v1, model m", "--chat-base-url"},
 	} {
 		assert.Regexp(t, `(?m)^FAIL +`+name+` +no answer within 200ms\n +tried `+want[0]+
 			`\n +check that the server runs.* `+want[1]+` is right$`, o.stdout)
@@ -107,6 +108,71 @@ func TestDoctorSaysWhatToChange(t *testing.T) {
 	o := c.run(t, "doctor", "--embedding-model=other")
 	assert.Equal(t, exitConfiguration, o.code)
 	assert.Regexp(t, `FAIL +milvus .*"other".*\n.*--collection`, o.stdout)
+}
+
+// The remedy for a server that has just answered was to check that it runs.
+func TestDoctorKnowsAServerThatAnswers(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	c.env = append(c.env, "PENSTOCK_EMBEDDING_MODEL=other")
+	c.write(t, "docs/a.md", "A pump.")
+	require.Zero(t, c.ingest(t, "docs").code)
+	for status, remedy := range map[int]string{
+		http.StatusInternalServerError: "the server answers with an error of its own: see its log",
+		http.StatusBadGateway:          "the server answers with an error of its own: see its log",
+		http.StatusTooManyRequests:     "the server answers and asks for patience: raise its rate limit or the quota",
+	} {
+		model.Script(llmtest.All(inOwnWords(status)))
+		o := c.run(t, "doctor")
+		assert.Equal(t, exitTemporary, o.code)
+		assert.Contains(t, o.stdout, "tried "+model.URL+", model other\n")
+		assert.Contains(t, o.stdout, remedy, status)
+		assert.NotContains(t, o.stdout, "check that the server runs", status)
+
+		o = c.run(t, "search", "pump")
+		assert.Equal(t, exitTemporary, o.code)
+		assert.Contains(t, o.stderr, "stopped (deferred, llm at "+model.URL+", model other)")
+	}
+	o := c.run(t, "doctor", "--llm-base-url=http://127.0.0.1:1/v1")
+	assert.Contains(t, o.stdout, "check that the server runs")
+}
+
+// A run that a person has to repair says how, for each upstream that has flags.
+func TestRunSaysWhatToDo(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	c.write(t, "docs/a.md", "A pump.")
+	for status, tt := range map[int]struct {
+		code   int
+		remedy string
+	}{
+		http.StatusUnauthorized: {exitDenied, "what to do: check --llm-api-key and the quota, then run again"},
+		http.StatusNotFound:     {exitConfiguration, "what to do: set --embedding-model to an embedding model of that server"},
+	} {
+		model.Script(llmtest.All(inOwnWords(status)))
+		o := c.run(t, "docs")
+		assert.Equal(t, tt.code, o.code, o.stdout)
+		assert.Contains(t, o.stdout, tt.remedy)
+	}
+	model.Script(llmtest.All(inOwnWords(http.StatusInternalServerError)))
+	assert.NotContains(t, c.run(t, "docs").stdout, "what to do")
+}
+
+// Times of one output were in two zones.
+func TestTimesOfAnOutputAreInOneZone(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	c.env = append(c.env, "PENSTOCK_EMBEDDING_MODEL=other", "TZ=Europe/Berlin")
+	c.write(t, "docs/a.md", "A pump.")
+	require.Zero(t, c.ingest(t, "docs").code)
+	c.write(t, "docs/b.md", "A valve.")
+	model.Script(llmtest.All(inOwnWords(http.StatusInternalServerError)))
+	o := c.run(t, "docs")
+	assert.Regexp(t, `time=[0-9T:.-]+Z .*retry_at=[0-9T:.-]+Z`, o.stderr)
+	assert.Regexp(t, `run again after [0-9-]+ [0-9:]+ \+0[12]:00`, o.stdout)
+	o = c.run(t, "search", "pump")
+	assert.Regexp(t, `run again after [0-9-]+ [0-9:]+ \+0[12]:00`, o.stderr)
+	assert.NotRegexp(t, `[0-9]Z`, o.stderr)
+	at := time.Date(2026, 11, 29, 13, 0, 6, 0, time.UTC)
+	assert.Equal(t, "held since "+clock(at)+": 2026-13-01T00:00:00Z",
+		localTimes("held since 2026-11-29T13:00:06.5Z: 2026-13-01T00:00:00Z"))
 }
 
 // A variable that was set for another program sends every text to its server.

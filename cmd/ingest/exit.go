@@ -78,7 +78,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	}
 	coded, ok := errors.AsType[*codedError](err)
 	if err != nil && (!ok || coded.err != nil) {
-		fmt.Fprintln(a.stderr, a.alarm().bad("ingest:"), plain.Text(err.Error()))
+		fmt.Fprintln(a.stderr, a.alarm().bad("ingest:"), localTimes(plain.Text(err.Error())))
 	}
 	return code
 }

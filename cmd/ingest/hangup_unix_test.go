@@ -47,7 +47,7 @@ func TestHangupSavesTheState(t *testing.T) {
 	assert.Equal(t, 128+int(syscall.SIGHUP), code)
 	require.NotNil(t, s.Stopped)
 	assert.Equal(t, pipeline.StopInterrupted, s.Stopped.Kind)
-	assert.Equal(t, "interrupted by hangup", s.Stopped.Reason)
+	assert.Equal(t, "interrupted by SIGHUP", s.Stopped.Reason)
 	rest := c.ingest(t, "docs")
 	require.Zero(t, rest.code, rest.stdout+rest.stderr)
 	assert.Equal(t, 200, s.Ingested+rest.summary.Ingested)

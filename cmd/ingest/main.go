@@ -16,6 +16,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,12 @@ func main() {
 // signalError is the cause of a context canceled by a signal.
 type signalError struct{ signal os.Signal }
 
-func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
+func (e signalError) Error() string {
+	names := map[os.Signal]string{
+		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGPIPE: "SIGPIPE",
+	}
+	return "interrupted by " + cmp.Or(names[e.signal], e.signal.String())
+}
 
 // signals cancels the context at the first SIGINT, SIGTERM or SIGHUP, so that
 // the run can save its state, and ends the process at the second. A process

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/penstock-go/penstock/pipeline"
 	upstream "github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 // flagsOf are the flags that decide about an upstream.
@@ -36,6 +40,50 @@ func flagsFor(f pipeline.Finding) flagsOf {
 	}
 }
 
+// unavailable says what to do about a server that does not do its work.
+func (f flagsOf) unavailable(ended *pipeline.StopError) string {
+	switch {
+	case stop.Throttled(ended.Err):
+		return "the server answers and asks for patience: raise its rate limit or the quota, or lower --rate"
+	case fromServer(ended):
+		return "the server answers with an error of its own: see its log; behind " + f.address + " may be a proxy without it"
+	}
+	return "check that the server runs, that this machine can reach it and that " + f.address + " is right"
+}
+
+// fromServer reports whether a server has answered over HTTP.
+func fromServer(ended *pipeline.StopError) bool {
+	type response interface {
+		error
+		HTTPStatusCode() int // of the SDK of S3
+	}
+	if r, ok := errors.AsType[response](ended.Err); ok {
+		return r.HTTPStatusCode() != 0
+	}
+	return upstream.StatusOf(ended.Err) != 0
+}
+
+// advice says what to do about a stop that time does not end; empty for any
+// other, and where the reason says it already.
+func (s *Settings) advice(ended *pipeline.Stop) string {
+	if ended == nil || ended.Upstream == "" || ended.Address == embedded || strings.Contains(ended.Reason, "--") {
+		return ""
+	}
+	flags := flagsFor(pipeline.Finding{Upstream: ended.Upstream})
+	if ended.Upstream == upstream.Model && s.Enrich != "" {
+		flags.credentials += ", those of the chat model too (--chat-api-key)"
+		flags.fit += "; check --enrich-model and --chat-base-url, too"
+	}
+	switch ended.Kind {
+	case pipeline.StopDenied:
+		return "check " + flags.credentials + ", then run again"
+	case pipeline.StopConfiguration:
+		return flags.fit
+	case pipeline.StopDeferred, pipeline.StopInterrupted, pipeline.StopFault:
+	}
+	return ""
+}
+
 // remedy says what to do about a finding.
 func (s *Settings) remedy(f pipeline.Finding) string {
 	if s.embeds(f) && f.Stop.Kind != pipeline.StopConfiguration {
@@ -54,9 +102,12 @@ func (s *Settings) remedy(f pipeline.Finding) string {
 	}
 	switch f.Stop.Kind {
 	case pipeline.StopDeferred:
-		text := "check that the server runs, that this machine can reach it and that " + flags.address + " is right"
+		text, otherwise := flags.unavailable(f.Stop), "; otherwise run again after "
+		if fromServer(f.Stop) {
+			otherwise = "; run again after "
+		}
 		if f.RetryAt != nil {
-			text += "; otherwise run again after " + clock(*f.RetryAt)
+			text += otherwise + clock(*f.RetryAt)
 		}
 		return text
 	case pipeline.StopDenied:

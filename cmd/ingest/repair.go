@@ -203,7 +203,7 @@ func (a *app) printFault(f pipeline.Fault) {
 	}
 	var notes []string
 	if f.Rows > 0 {
-		notes = append(notes, fmt.Sprintf("%d chunks", f.Rows))
+		notes = append(notes, numberOf(f.Rows, "chunk"))
 	}
 	if f.Detail != "" {
 		notes = append(notes, plain.Line(f.Detail))
@@ -224,21 +224,21 @@ func (a *app) printVerification(v pipeline.Verification, repair bool) {
 		return
 	}
 	fmt.Fprintf(a.stdout,
-		"%d documents, %d chunks: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
-		v.Documents, v.Rows, v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Repaired)
-	fmt.Fprintf(a.stdout, "%d originals in %s: %d lost, %d damaged, %d orphaned, %d elsewhere\n",
-		v.Originals, v.Folder, v.OriginalsLost, v.OriginalsDamaged, v.OriginalsOrphaned, v.OriginalsElsewhere)
+		"%s, %s: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
+		numberOf(v.Documents, "document"), numberOf(v.Rows, "chunk"), v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Repaired)
+	fmt.Fprintf(a.stdout, "%s in %s: %d lost, %d damaged, %d orphaned, %d elsewhere\n",
+		numberOf(v.Originals, "original"), v.Folder, v.OriginalsLost, v.OriginalsDamaged, v.OriginalsOrphaned, v.OriginalsElsewhere)
 	switch {
 	case v.Removed > 0:
-		fmt.Fprintf(a.stdout, "chunks of unfinished versions of %d documents removed\n", v.Removed)
+		fmt.Fprintf(a.stdout, "chunks of unfinished versions of %s removed\n", numberOf(v.Removed, "document"))
 	case v.Unfinished > 0:
 		fmt.Fprintf(a.stdout,
-			"chunks of unfinished versions of %d documents remain, hidden from searches; the next run with the state that "+
-				"wrote them removes them, any other run after a day\n", v.Unfinished)
+			"chunks of unfinished versions of %s remain, hidden from searches; the next run with the state that "+
+				"wrote them removes them, any other run after a day\n", numberOf(v.Unfinished, "document"))
 	}
 	switch {
 	case v.OriginalsCopied > 0:
-		fmt.Fprintf(a.stdout, "%d originals copied from keys of an earlier version\n", v.OriginalsCopied)
+		fmt.Fprintf(a.stdout, "%s copied from keys of an earlier version\n", numberOf(v.OriginalsCopied, "original"))
 	case v.OriginalsElsewhere > 0:
 		fmt.Fprintln(a.stdout, "originals elsewhere have keys of an earlier version; 'ingest verify --repair' copies them")
 	}

@@ -63,13 +63,27 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// stopped also prints why a search stopped, for programs.
+// stopped says why a search stopped as a summary does.
 func stopped(a *app, err error) error {
-	if stop, ok := errors.AsType[*pipeline.StopError](err); ok && a.settings.JSON {
-		a.printJSON(map[string]*pipeline.Stop{"stopped": stop.Report(a.places())})
+	stop, ok := errors.AsType[*pipeline.StopError](err)
+	if !ok {
+		return err
 	}
-	return err
+	report := stop.Report(a.places())
+	if a.settings.JSON {
+		a.printJSON(map[string]*pipeline.Stop{"stopped": report})
+	}
+	return &stoppedError{stopLine(report) + after("; ", a.settings.advice(report)), err}
 }
+
+// stoppedError is a stop in the words of a summary.
+type stoppedError struct {
+	text string
+	error
+}
+
+func (e *stoppedError) Error() string { return e.text }
+func (e *stoppedError) Unwrap() error { return e.error }
 
 // excerptLines is how much of a chunk is shown without --full.
 const excerptLines = 6

@@ -101,7 +101,7 @@ func TestStateInTheObjectStore(t *testing.T) {
 	assert.Len(t, ids, 1200)
 	assert.LessOrEqual(t, model.Stats().Repeated, 2, "no text is embedded twice, the checks of the model excepted")
 	status = third.pod(t).run(t, "status")
-	assert.Contains(t, status.stdout, "300 documents, 1200 chunks, 1 dead letters, 0 deferred")
+	assert.Contains(t, status.stdout, "300 documents, 1200 chunks, 1 dead letter, 0 deferred")
 	assert.Contains(t, status.stdout, "dead_letter  docs/aaa-broken.pdf")
 
 	requests := model.Stats().Requests

@@ -105,8 +105,8 @@ func (a *app) printStatus(s destinationStatus) {
 		return
 	}
 	fmt.Fprintf(a.stdout, "%s\n", plain.Name(s.Destination))
-	fmt.Fprintf(a.stdout, "  %d documents, %d chunks, %d dead letters, %d deferred\n", s.Documents,
-		s.Chunks, s.DeadLetters, s.Deferred)
+	fmt.Fprintf(a.stdout, "  %s, %s, %s, %d deferred\n", numberOf(s.Documents, "document"), numberOf(s.Chunks, "chunk"),
+		numberOf(s.DeadLetters, "dead letter"), s.Deferred)
 	if s.LastRun != nil {
 		fmt.Fprintf(a.stdout, "  last run, ended %s:\n", clock(*s.EndedAt))
 		for _, upstream := range slices.Sorted(maps.Keys(s.LastRun.Breakers)) {

@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
+	upstream "github.com/penstock-go/penstock/pipeline/service"
 )
 
 // writeSummary writes a summary for people, each line after the indent.
@@ -15,13 +17,13 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
 	switch {
 	case s.WouldIngest > 0:
-		line("would ingest %d documents: %d chunks, %d tokens; %d unchanged, %d dead letters",
-			s.WouldIngest, s.Chunks, s.Tokens, s.Unchanged, s.DeadLetters)
+		line("would ingest %s: %s, %s; %d unchanged, %s", numberOf(s.WouldIngest, "document"), numberOf(s.Chunks, "chunk"),
+			numberOf(s.Tokens, "token"), s.Unchanged, numberOf(s.DeadLetters, "dead letter"))
 	case s.Deleted+s.NotFound > 0:
-		line("%d documents deleted (%d chunks), %d not found, %d deferred", s.Deleted, s.Removed,
+		line("%s deleted (%s), %d not found, %d deferred", numberOf(s.Deleted, "document"), numberOf(s.Removed, "chunk"),
 			s.NotFound, s.Deferred)
 		if s.OriginalsLeft > 0 {
-			line("%d originals left: their keys do not say which collections need them; once 'ingest verify --repair' has "+
+			line("originals left: %d; their keys do not say which collections need them; once 'ingest verify --repair' has "+
 				"run for each collection of the bucket, remove the folders below originals/ whose names have 64 digits",
 				s.OriginalsLeft)
 		}
@@ -35,9 +37,9 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 }
 
 func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
-	line("%d documents in %s: %d ingested (%d chunks, %d embedded), %d unchanged, %d dead letters, %d deferred",
-		s.Documents, s.Elapsed.Round(time.Millisecond), s.Ingested, s.Chunks, s.Embedded, s.Unchanged,
-		s.DeadLetters, s.Deferred)
+	line("%s in %s: %d ingested (%s, %d embedded), %d unchanged, %s, %d deferred", numberOf(s.Documents, "document"),
+		s.Elapsed.Round(time.Millisecond), s.Ingested, numberOf(s.Chunks, "chunk"), s.Embedded, s.Unchanged,
+		numberOf(s.DeadLetters, "dead letter"), s.Deferred)
 	if s.KnownDeadLetters > 0 {
 		line("%d known dead letters are unchanged; 'ingest status' lists them, 'ingest retry' tries them again",
 			s.KnownDeadLetters)
@@ -56,7 +58,12 @@ func writeWaiting(line func(format string, args ...any), s pipeline.Summary) {
 		least = "at least "
 	}
 	if s.WaitingSince != nil {
-		since = ", some since " + clock(*s.WaitingSince)
+		since = ", the oldest since " + clock(*s.WaitingSince)
+	}
+	if s.Waiting == 1 {
+		since = strings.Replace(since, "the oldest ", "", 1)
+		line("%s1 document waits to be ingested%s", least, since)
+		return
 	}
 	line("%s%d documents wait to be ingested%s", least, s.Waiting, since)
 }
@@ -64,10 +71,10 @@ func writeWaiting(line func(format string, args ...any), s pipeline.Summary) {
 // writeSilent reports what was found and was no document.
 func writeSilent(line func(format string, args ...any), s pipeline.Summary) {
 	if s.Skipped > 0 {
-		line("%d files skipped: empty, or never text, such as images; --json lists them", s.Skipped)
+		line("%s skipped: empty, or never text, such as images; --json lists them", numberOf(s.Skipped, "file"))
 	}
 	if s.Gone > 0 {
-		line("%d documents gone; --prune deletes what was ingested of them", s.Gone)
+		line("%s gone; --prune deletes what was ingested before", numberOf(s.Gone, "document"))
 	}
 	for _, input := range s.EmptyInputs {
 		line("nothing to ingest in %s", plain.Name(input))
@@ -94,12 +101,34 @@ func stopLine(stop *pipeline.Stop) string {
 	if stop.Cause != "" {
 		reason = withoutCause(reason, stop.Cause)
 	}
-	line := "stopped (" + string(stop.Kind) + after(", ", stop.Upstream) + after(" at ", stop.Address) +
-		after(", model ", stop.Model) + ")" + after(": ", reason)
+	line := "stopped (" + string(stop.Kind) + after(", ", upstreamWords(stop)) +
+		after(", model ", stop.Model) + ")" + after(": ", localTimes(reason))
 	if stop.RetryAt != nil {
 		line += "; run again after " + clock(*stop.RetryAt)
 	}
 	return line + after("; cause: ", stop.Cause)
+}
+
+// embeddedWords name what is embedded in the place of an upstream.
+var embeddedWords = map[string]string{
+	upstream.Model: "built-in model", upstream.VectorStore: "embedded vector store",
+	upstream.ObjectStore: "embedded object store",
+}
+
+// upstreamWords name the upstream of a stop and where it is.
+func upstreamWords(stop *pipeline.Stop) string {
+	if words := embeddedWords[stop.Upstream]; words != "" && stop.Address == embedded {
+		return words
+	}
+	return stop.Upstream + after(" at ", stop.Address)
+}
+
+// numberOf is "1 document" or "3 documents".
+func numberOf(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // after puts words before a text, unless that is empty.
@@ -119,6 +148,21 @@ func withoutCause(reason, cause string) string {
 	}
 	rest = strings.TrimSuffix(strings.TrimSuffix(rest, ": "), "last failure")
 	return strings.TrimRight(rest, "; ")
+}
+
+// instant matches a time as errors and logs have it.
+var instant = regexp.MustCompile(`\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?Z`)
+
+// localTimes is a text of this program's for people: times in it are as clock
+// has them.
+func localTimes(text string) string {
+	return instant.ReplaceAllStringFunc(text, func(found string) string {
+		at, err := time.Parse(time.RFC3339, found)
+		if err != nil {
+			return found
+		}
+		return clock(at)
+	})
 }
 
 // clock is a time for people: local, with its zone.

@@ -51,9 +51,9 @@ func TestWaitingDocumentsAreShown(t *testing.T) {
 	assert.Equal(t, o.summary.WaitingSince, s.WaitingSince)
 	assert.Equal(t, succeeded, s.LastSuccess)
 	human := c.run(t, "docs")
-	assert.Contains(t, human.stdout, "60 documents wait to be ingested, some since ")
+	assert.Contains(t, human.stdout, "60 documents wait to be ingested, the oldest since ")
 	status := c.run(t, "status").stdout
-	assert.Contains(t, status, "60 documents wait to be ingested, some since ")
+	assert.Contains(t, status, "60 documents wait to be ingested, the oldest since ")
 	assert.Contains(t, status, "last run with nothing left to do: ")
 	assert.Contains(t, status, "breaker llm: closed; the upstream is down\n")
 	assert.Regexp(t, `deferred  \d+ documents were not begun`, status)
@@ -113,7 +113,7 @@ func TestServeShowsWhatWaits(t *testing.T) {
 	s.await(t, "/problems?status=deferred", "report059.md")
 	model.Script()
 	s.stop(t, syscall.SIGTERM)
-	assert.Contains(t, s.out(), "60 documents wait to be ingested, some since ")
+	assert.Contains(t, s.out(), "60 documents wait to be ingested, the oldest since ")
 }
 
 // The status of a journal of an earlier version did not know the last success

@@ -59,7 +59,12 @@ type LeftError struct {
 	Cause     error // what one of them was left for; nil if it is not known
 }
 
-func (e *LeftError) Error() string { return fmt.Sprintf("%d documents were deferred", e.Documents) }
+func (e *LeftError) Error() string {
+	if e.Documents == 1 {
+		return "1 document was deferred"
+	}
+	return fmt.Sprintf("%d documents were deferred", e.Documents)
+}
 
 // Unwrap returns the cause.
 func (e *LeftError) Unwrap() error { return e.Cause }
