@@ -112,7 +112,9 @@ func TestDoctorSaysWhatToChange(t *testing.T) {
 
 // The remedy for a server that has just answered was to check that it runs.
 func TestDoctorKnowsAServerThatAnswers(t *testing.T) {
-	c, model := withModel(t, llmtest.Options{})
+	eight := &resized{Model: staticmodel.New()}
+	eight.dimensions.Store(8)
+	c, model := withModel(t, llmtest.Options{Embedder: eight})
 	c.env = append(c.env, "PENSTOCK_EMBEDDING_MODEL=other")
 	c.write(t, "docs/a.md", "A pump.")
 	require.Zero(t, c.ingest(t, "docs").code)
@@ -158,7 +160,9 @@ func TestRunSaysWhatToDo(t *testing.T) {
 
 // Times of one output were in two zones.
 func TestTimesOfAnOutputAreInOneZone(t *testing.T) {
-	c, model := withModel(t, llmtest.Options{})
+	eight := &resized{Model: staticmodel.New()}
+	eight.dimensions.Store(8)
+	c, model := withModel(t, llmtest.Options{Embedder: eight})
 	c.env = append(c.env, "PENSTOCK_EMBEDDING_MODEL=other", "TZ=Europe/Berlin")
 	c.write(t, "docs/a.md", "A pump.")
 	require.Zero(t, c.ingest(t, "docs").code)

@@ -13,7 +13,7 @@ import subprocess
 from airflow.sdk import RetryDecision, RetryPolicy, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-AGAIN = {75, 130, 143}  # deferred, interrupted
+AGAIN = {75, 129, 130, 143}  # deferred, interrupted
 NOTHING_NEW = 99
 
 
