@@ -61,7 +61,8 @@ func TestDoctorNamesSilentAddressesAndRemedies(t *testing.T) {
 	require.Equal(t, exitTemporary, o.code, o.stdout+o.stderr)
 	for name, want := range map[string][2]string{
 		"s3": {"http://" + s3, "--s3-endpoint"}, "milvus": {milvus, "--milvus"},
-		"llm": {"http://" + model + "/v1, model text-embedding-3-small", "--llm-base-url"}, "chat": {"http://" + chat + "/v1, model m", "--chat-base-url"},
+		"llm":  {"http://" + model + "/v1, model text-embedding-3-small", "--llm-base-url"},
+		"chat": {"http://" + chat + "/v1, model m", "--chat-base-url"},
 	} {
 		assert.Regexp(t, `(?m)^FAIL +`+name+` +no answer within 200ms\n +tried `+want[0]+
 			`\n +check that the server runs.* `+want[1]+` is right$`, o.stdout)

@@ -225,16 +225,20 @@ func (a *app) printVerification(v pipeline.Verification, repair bool) {
 	}
 	fmt.Fprintf(a.stdout,
 		"%s, %s: %d missing, %d stale, %d orphaned, %d unknown to the journal; %d repaired\n",
-		numberOf(v.Documents, "document"), numberOf(v.Rows, "chunk"), v.Missing, v.Stale, v.Orphaned, v.Unknown, v.Repaired)
+		numberOf(v.Documents, "document"), numberOf(v.Rows, "chunk"), v.Missing, v.Stale,
+		v.Orphaned, v.Unknown, v.Repaired)
 	fmt.Fprintf(a.stdout, "%s in %s: %d lost, %d damaged, %d orphaned, %d elsewhere\n",
-		numberOf(v.Originals, "original"), v.Folder, v.OriginalsLost, v.OriginalsDamaged, v.OriginalsOrphaned, v.OriginalsElsewhere)
+		numberOf(v.Originals, "original"), v.Folder, v.OriginalsLost, v.OriginalsDamaged, v.OriginalsOrphaned,
+		v.OriginalsElsewhere)
 	switch {
 	case v.Removed > 0:
-		fmt.Fprintf(a.stdout, "chunks of unfinished versions of %s removed\n", numberOf(v.Removed, "document"))
+		fmt.Fprintf(a.stdout, "chunks of unfinished versions of %s removed\n",
+			numberOf(v.Removed, "document"))
 	case v.Unfinished > 0:
 		fmt.Fprintf(a.stdout,
 			"chunks of unfinished versions of %s remain, hidden from searches; the next run with the state that "+
-				"wrote them removes them, any other run after a day\n", numberOf(v.Unfinished, "document"))
+				"wrote them removes them, any other run after a day\n",
+			numberOf(v.Unfinished, "document"))
 	}
 	switch {
 	case v.OriginalsCopied > 0:

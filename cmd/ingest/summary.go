@@ -17,11 +17,12 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
 	switch {
 	case s.WouldIngest > 0:
-		line("would ingest %s: %s, %s; %d unchanged, %s", numberOf(s.WouldIngest, "document"), numberOf(s.Chunks, "chunk"),
-			numberOf(s.Tokens, "token"), s.Unchanged, numberOf(s.DeadLetters, "dead letter"))
+		line("would ingest %s: %s, %s; %d unchanged, %s", numberOf(s.WouldIngest, "document"),
+			numberOf(s.Chunks, "chunk"), numberOf(s.Tokens, "token"), s.Unchanged,
+			numberOf(s.DeadLetters, "dead letter"))
 	case s.Deleted+s.NotFound > 0:
-		line("%s deleted (%s), %d not found, %d deferred", numberOf(s.Deleted, "document"), numberOf(s.Removed, "chunk"),
-			s.NotFound, s.Deferred)
+		line("%s deleted (%s), %d not found, %d deferred", numberOf(s.Deleted, "document"),
+			numberOf(s.Removed, "chunk"), s.NotFound, s.Deferred)
 		if s.OriginalsLeft > 0 {
 			line("originals left: %d; their keys do not say which collections need them; once 'ingest verify --repair' has "+
 				"run for each collection of the bucket, remove the folders below originals/ whose names have 64 digits",
@@ -109,10 +110,10 @@ func stopLine(stop *pipeline.Stop) string {
 	return line + after("; cause: ", stop.Cause)
 }
 
-// embeddedWords name what is embedded in the place of an upstream.
+// embeddedWords name what is embedded in the place of an upstream. Documents
+// come from a bucket also where the originals are embedded.
 var embeddedWords = map[string]string{
 	upstream.Model: "built-in model", upstream.VectorStore: "embedded vector store",
-	upstream.ObjectStore: "embedded object store",
 }
 
 // upstreamWords name the upstream of a stop and where it is.
