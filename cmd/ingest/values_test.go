@@ -41,6 +41,7 @@ func TestValuesOutOfRangeAreUsageErrors(t *testing.T) {
 		{"--max-unpacked=-1 docs", "--max-unpacked: -1 is less than 0"},
 		{"--max-ratio=-1 docs", "--max-ratio: -1 is less than 0"},
 		{"--max-depth=-1 docs", "--max-depth: -1 is less than 0"},
+		{"--max-memory=-1 docs", "--max-memory: -1 is less than 0"},
 		{"retry --max-download=-1", "--max-download: -1 is less than 0"},
 		{"serve --parse-timeout=-1s docs", "--parse-timeout: -1s is less than 0s"},
 		{"--prune-limit=-2 docs", "--prune-limit: -2 is less than -1"},
