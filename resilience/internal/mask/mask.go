@@ -34,8 +34,8 @@ const (
 // Text is one line of at most Limit bytes that shows err to an operator, as
 // String does with its text, or "" for nil. SDKs put ids before the message of
 // the upstream: a text that is too long gives way to that of the outermost
-// cause that fits. An Error method that panics is named by its type. It is safe
-// for concurrent use if err.Error is.
+// cause that fits, if it ends in that. An Error method that panics is named by
+// its type. It is safe for concurrent use if err.Error is.
 func Text(err error) (text string) {
 	if err == nil {
 		return ""
@@ -45,9 +45,11 @@ func Text(err error) (text string) {
 			text = String(fmt.Sprintf("%T: its Error method panicked", err))
 		}
 	}()
-	text = String(err.Error())
+	whole := err.Error()
+	text = String(whole)
 	for cause := errors.Unwrap(err); cause != nil && isCut(text); cause = errors.Unwrap(cause) {
-		if short := String(cause.Error()); short != "" && !isCut(short) {
+		own := cause.Error()
+		if short := String(own); short != "" && !isCut(short) && strings.HasSuffix(whole, own) {
 			return short
 		}
 	}

@@ -278,6 +278,23 @@ func TestTextOfAnError(t *testing.T) {
 	assert.Equal(t, "one token=*** two", mask.Text(errors.Join(errors.New("one token=abc"), errors.New("two"))))
 }
 
+// Behind what an SDK could not read stands what the upstream said. Such an
+// error gave way to its cause, and "502 Bad Gateway" was lost.
+func TestTextThatSaysMoreThanItsCauseIsCut(t *testing.T) {
+	unread := errors.New("invalid character '<' looking for beginning of value")
+	const front = "error, status code: 502, message: "
+	said := fmt.Errorf(front+"%w, body: <h1>502 Bad Gateway</h1>%s", unread, strings.Repeat(" nginx", 99))
+	for _, err := range []error{said, fmt.Errorf("embed: %w", said), fmt.Errorf("the same in other words: %w", shown{said})} {
+		assert.Contains(t, mask.Text(err), front+unread.Error()+", body: <h1>502 Bad Gateway</h1> nginx")
+	}
+}
+
+// shown is an error that its text says more of.
+type shown struct{ error }
+
+func (e shown) Error() string { return strings.TrimSuffix(e.error.Error(), "x") + " nginx" }
+func (e shown) Unwrap() error { return e.error }
+
 func FuzzString(f *testing.F) {
 	for i, template := range templates {
 		f.Add(template, "x", uint8(i))
