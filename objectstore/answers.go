@@ -21,12 +21,15 @@ const maxAnswer = 8 << 20
 
 // answers bounds what is read of them, and masks the secrets of a request that
 // its answer repeats. It has the transport's CloseIdleConnections.
-type answers struct{ *http.Transport }
+type answers struct {
+	*http.Transport
+	signed *signers
+}
 
 // RoundTrip is the transport's, with a bound on every answer but an object.
 // What moves renews the lease of a probe.
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	secrets := secretsOf(r.Header)
+	secrets := append(secretsOf(r.Header), a.signed.secrets()...)
 	h := door.HandleOf(r.Context())
 	resp, err := a.Transport.RoundTrip(sending(r, h))
 	if err != nil {

@@ -179,13 +179,15 @@ func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s
 	if err = cfg.checkKeys(loaded.ConfigSources); err != nil {
 		return nil, err
 	}
-	if loaded.HTTPClient, err = cfg.bounded(loaded.HTTPClient); err != nil {
+	signed := new(signers)
+	if loaded.HTTPClient, err = cfg.bounded(loaded.HTTPClient, signed); err != nil {
 		return nil, err
 	}
 	if loaded.Credentials != nil {
 		loaded.Credentials = explained{loaded.Credentials}
 	}
-	optFns = append(append([]func(*s3.Options){cfg.apply}, optFns...), below{Guard{Breaker: cfg.Breaker}}.option)
+	optFns = append(append([]func(*s3.Options){cfg.apply}, optFns...),
+		below{Guard{Breaker: cfg.Breaker}}.option, signed.option)
 	client := s3.NewFromConfig(loaded, optFns...)
 	if client.Options().Region == "" {
 		return nil, &InputError{"NewClient", "no region; set Config.Region or AWS_REGION"}
@@ -248,7 +250,7 @@ var errForeignClient = errors.New("objectstore: the AWS configuration replaced t
 // no BuildableClient: of one, the SDK replaces the dialer, wraps the transport
 // in one that cannot close its idle connections, and follows redirects of
 // status 307 and 308 without an end.
-func (c Config) bounded(client aws.HTTPClient) (aws.HTTPClient, error) {
+func (c Config) bounded(client aws.HTTPClient, signed *signers) (aws.HTTPClient, error) {
 	buildable, ok := client.(*awshttp.BuildableClient)
 	if !ok {
 		return nil, errForeignClient
@@ -264,7 +266,7 @@ func (c Config) bounded(client aws.HTTPClient) (aws.HTTPClient, error) {
 		}
 	}).GetTransport()
 	return &http.Client{
-		Transport:     answers{transport},
+		Transport:     answers{transport, signed},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }

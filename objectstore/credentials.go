@@ -3,9 +3,12 @@ package objectstore
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/penstock-go/penstock/internal/secret"
 )
@@ -96,4 +99,50 @@ func (p explained) Retrieve(ctx context.Context) (aws.Credentials, error) {
 		}
 	}
 	return c, nil
+}
+
+// signers are the secret keys that a client has signed with. They are never
+// sent, but a store that checks signatures has them and may quote them. It is
+// safe for concurrent use.
+type signers struct {
+	mu   sync.Mutex
+	keys []string // the latest last
+}
+
+// mostSigners is how many keys are kept: those of a role change, and requests
+// with an earlier one may still be under way.
+const mostSigners = 4
+
+// option has the client's credentials noted.
+func (s *signers) option(o *s3.Options) {
+	if o.Credentials != nil && !aws.IsCredentialsProvider(o.Credentials, aws.AnonymousCredentials{}) {
+		o.Credentials = noted{o.Credentials, s}
+	}
+}
+
+func (s *signers) note(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key != "" && !slices.Contains(s.keys, key) {
+		s.keys = append(slices.Clone(s.keys[max(0, len(s.keys)+1-mostSigners):]), key)
+	}
+}
+
+func (s *signers) secrets() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys
+}
+
+// noted are credentials whose secret keys are noted.
+type noted struct {
+	aws.CredentialsProvider
+	by *signers
+}
+
+// Retrieve is the provider's.
+func (n noted) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	c, err := n.CredentialsProvider.Retrieve(ctx)
+	n.by.note(c.SecretAccessKey)
+	return c, err
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -187,6 +188,31 @@ func TestSecretsOfARequestAreNotInItsError(t *testing.T) {
 	_, err := client(url).HeadBucket(t.Context(), &s3.HeadBucketInput{Bucket: aws.String("b")})
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), token)
+}
+
+// The secret key is never sent, but the store has it, and may quote it.
+func TestTheSecretKeyIsNotInAnError(t *testing.T) {
+	const own, of = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "another secret key"
+	static := credentials.NewStaticCredentialsProvider("id", of, "")
+	for name, option := range map[string]func(*s3.Options){
+		own: func(*s3.Options) {},
+		of:  func(o *s3.Options) { o.Credentials = static },
+	} {
+		for _, status := range []int{200, 403, 500} {
+			s := serve(t, func(w http.ResponseWriter, _ *http.Request) { repeat(w, status, "your key is "+name) })
+			client, err := objectstore.NewClient(t.Context(), objectstore.Config{
+				Endpoint: s.URL, AccessKeyID: "key", SecretAccessKey: own,
+			}, option)
+			require.NoError(t, err)
+			g, _ := breaker(t, resilience.Config{})
+			spans.Reset()
+			_, err = g.CopyObject(t.Context(), client, &s3.CopyObjectInput{
+				Bucket: aws.String("b"), Key: aws.String("k"), CopySource: aws.String("b/from"),
+			})
+			require.ErrorContains(t, err, "your key is ********")
+			assert.NotContains(t, fmt.Sprintf("%+v %+v", err, spans.GetSpans()), name)
+		}
+	}
 }
 
 func everything(r *http.Request) string {
