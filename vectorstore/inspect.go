@@ -67,7 +67,7 @@ func (in *inspector) intercept(
 	if err == nil {
 		err = in.checkReply(ctx, name, req, reply)
 	} else {
-		err = ended(bounded, in.masked(err))
+		err = ended(bounded, in.masked(plainly(err, in.timeout, ctx, bounded)))
 	}
 	if abandon, ok := ctx.Value(abandonKey{}).(abandon); ok && err != nil && name == "GetFlushState" {
 		abandon(err)
