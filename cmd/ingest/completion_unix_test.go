@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,7 +33,8 @@ var shells = []struct {
 		"zsh",
 		[]string{"-f", "-i"},
 		"",
-		"PS1='> '; autoload -Uz compinit; compinit -u -D; source <(ingest completion zsh)",
+		"PS1='> '; autoload -Uz compinit; compinit -u -D; source <(ingest completion zsh); " +
+			"bindkey '^I' complete-word", // the key itself would expand the word
 	},
 	{"fish", []string{"--no-config", "-i"}, "", "ingest completion fish | source"},
 }
@@ -57,6 +59,18 @@ var completions = []struct {
 	{"ingest --state fol", []string{"ingest", "--state", "folder"}},
 	{"ingest --enrich title,su", []string{"ingest", "--enrich", "title,summary"}},
 	{`ingest chunk with\ sp`, []string{"ingest", "chunk", "with space.md"}},
+}
+
+// What the tab key must not run.
+var evaluated = []string{
+	"ingest run $(%s) ",
+	"ingest run \"$(%s)\" se",
+	"ingest $(%s)",
+	"ingest --state=$(%s) --log-l",
+	"ingest --log-level=$(%s)d",
+	"ingest run `%s` ",
+	"ingest run (%s) ",
+	"$(%s)/ingest se",
 }
 
 // The completion scripts work in the shells that they are for.
@@ -92,6 +106,15 @@ func TestCompletionInShells(t *testing.T) {
 				s.await(t, "<stop>")
 				shown := strings.ReplaceAll(s.text.String(), "/>", ">") // zsh takes the slash back
 				assert.Contains(t, shown, fmt.Sprintf("<%s><stop>", strings.Join(tt.words, "><")), tt.typed)
+			}
+			ran := filepath.Join(t.TempDir(), "ran")
+			for i, typed := range evaluated {
+				s.text.Reset()
+				const home, kill = "\x01", "\x0b"
+				s.enter(t, fmt.Sprintf(typed, "touch "+ran)+"\t"+home+kill+"printf '<%s>' "+fmt.Sprint(i))
+				s.await(t, fmt.Sprintf("<%d>", i))
+				assert.NoFileExists(t, ran, typed)
+				_ = os.Remove(ran)
 			}
 			s.enter(t, "exit")
 			s.rest()

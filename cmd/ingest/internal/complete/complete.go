@@ -1,6 +1,7 @@
 // Package complete answers the completion scripts of shells: what may follow
 // the words of a command line. The scripts are those of Cobra, which are tested
-// in many shells; they call the command with the words as its arguments.
+// in many shells, but for what they evaluated; they call the command with the
+// words as its arguments.
 package complete
 
 import (
@@ -21,26 +22,6 @@ const (
 	Request      = cobra.ShellCompRequestCmd
 	RequestNames = cobra.ShellCompNoDescRequestCmd
 )
-
-// Shells are those for which Script writes a script.
-var Shells = []string{"bash", "zsh", "fish", "powershell"}
-
-// Script writes the completion script of a shell for the named command. Other
-// shells than those of Shells are an error.
-func Script(to io.Writer, shell, name string) error {
-	command := &cobra.Command{Use: name}
-	switch shell {
-	case "bash":
-		return command.GenBashCompletionV2(to, true)
-	case "zsh":
-		return command.GenZshCompletion(to)
-	case "fish":
-		return command.GenFishCompletion(to, true)
-	case "powershell":
-		return command.GenPowerShellCompletionWithDesc(to)
-	}
-	return fmt.Errorf("no completion for %q; choose from %s", shell, strings.Join(Shells, ", "))
-}
 
 // Answer is what may stand in the place of the last word.
 type Answer struct {
