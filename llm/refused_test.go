@@ -64,3 +64,24 @@ func TestAnswerThatIsNotJSONIsQuoted(t *testing.T) {
 		assert.Equal(t, resilience.Failure, llm.Classify(t.Context(), err).Outcome)
 	}
 }
+
+// What did not fit gave way to what the SDK misses: "invalid character 'u'".
+func TestLongRefusalsKeepTheirStatusAndBeginning(t *testing.T) {
+	const head = "error, status code: 503, status: 503 Service Unavailable, message: "
+	for name, row := range map[string]struct{ body, want string }{
+		"a proxy's text": {
+			"upstream connect error or disconnect/reset before headers. retried and the latest reset reason: " +
+				"remote connection failure, transport failure reason: delayed connect error: 111",
+			head + "upstream connect error or disconnect/reset before headers.",
+		},
+		"a page":            {"<html>" + strings.Repeat("<p>no</p>", 1_000_000), head + "<html><p>no</p><p>no</p>"},
+		"text without end":  {strings.Repeat("A", 10_000_000), head},
+		"words without end": {strings.Repeat("not now ", 1_000_000), head + "not now not now"},
+	} {
+		client := newClient(t, llm.Config{BaseURL: answering(t, http.StatusServiceUnavailable, row.body)})
+		_, err := newGuard(resilience.Config{}).CreateEmbeddings(t.Context(), client, texts("hello"))
+		text := resilience.Transition{Cause: err}.CauseText()
+		assert.Contains(t, text+" ", row.want, name)
+		assert.LessOrEqual(t, len(text), 200, name)
+	}
+}

@@ -46,7 +46,7 @@ func Script(to io.Writer, shell, name string) error {
 
 type change struct{ from, to string }
 
-// literal has the scripts give the words to the command as they stand. Cobra's
+// literal has the scripts give the words to the command unchanged. Cobra's
 // evaluate the whole line, and what $(…) holds in it is run by the tab key.
 var literal = map[string][]change{
 	"bash": {{
