@@ -15,7 +15,7 @@ type LimitFlags struct {
 	MaxUnpacked  int64         `group:"document limits" env:"PENSTOCK_MAX_UNPACKED" placeholder:"BYTES" min:"0" help:"Size that an archive may unpack to, nested ones included. Default: 1 GB."`
 	MaxRatio     int64         `group:"document limits" env:"PENSTOCK_MAX_RATIO" placeholder:"N" min:"0" help:"Unpacked size of a member divided by its packed size, above 1 MB. Default: 200."`
 	MaxDepth     int           `group:"document limits" env:"PENSTOCK_MAX_DEPTH" placeholder:"N" min:"0" help:"How deep archives may be nested. Default: 4."`
-	MaxMemory    int64         `group:"document limits" env:"PENSTOCK_MAX_MEMORY" placeholder:"BYTES" min:"0" min:"0" help:"Memory to read one PDF in, besides its size; as many are read at a time as there are processors. Default: 128 MB."`
+	MaxMemory    int64         `group:"document limits" env:"PENSTOCK_MAX_MEMORY" placeholder:"BYTES" min:"0" help:"Memory to read one PDF in, besides its size; as many are read at a time as there are processors. Default: 128 MB."`
 }
 
 func (f *LimitFlags) limits() parse.Limits {
