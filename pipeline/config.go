@@ -110,6 +110,12 @@ type Config struct {
 	// It is called when all inputs have been listed. Default: every document
 	// waits until it is ingested, deleted or pruned.
 	Gone func(id, location string) bool
+	// Emptied returns the input in which a document was found by an earlier
+	// run, by ID and location, and in which nothing is found now; empty for
+	// other documents. A run with such an input has not gone through all of its
+	// inputs (Summary.Unlisted). It is called when all inputs have been listed.
+	// Default: an input may become empty.
+	Emptied func(id, location string) (input string)
 
 	// DryRun makes Run call no upstream and write nothing: it says what it
 	// would do, and needs no upstream for that.

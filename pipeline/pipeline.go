@@ -61,6 +61,7 @@ import (
 type Pipeline struct {
 	config  Config
 	chunker *chunk.Chunker
+	empty   heard // inputs
 }
 
 // New checks the configuration and fills in the defaults. It calls no upstream.
@@ -99,6 +100,7 @@ func (p *Pipeline) Run(ctx context.Context, documents iter.Seq2[source.Item, err
 	if err != nil {
 		return Summary{}, err
 	}
+	r.empty = &p.empty
 	if !p.config.DryRun {
 		r.recall()
 	}

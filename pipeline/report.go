@@ -97,7 +97,8 @@ type Summary struct {
 	EmptyInputs []string `json:"empty_inputs,omitempty"`
 	// Unlisted says, for each input or folder below one that could not be
 	// listed, why; twenty are named. They count as dead letters, and the
-	// journal does not know what they hold.
+	// journal does not know what they hold. Inputs that Config.Emptied names
+	// are said as well, and count as nothing: they may be empty for good.
 	Unlisted []string `json:"unlisted,omitempty"`
 	// Waiting counts the documents of the destination that are known to be not
 	// ingested yet in their present version: those that were deferred, and

@@ -36,12 +36,13 @@ type run struct {
 	notes    *notes
 	discard  *discarder
 	backlog  *backlog
+	empty    *heard
 	parts    chan *part
 }
 
 func newRun(ctx context.Context, config Config, chunker *chunk.Chunker) (*run, error) {
 	s := newScope(ctx, config)
-	r := &run{scope: s, settler: newSettler(s), parts: make(chan *part)}
+	r := &run{scope: s, settler: newSettler(s), empty: &heard{}, parts: make(chan *part)}
 	if err := r.connect(); err != nil {
 		s.close()
 		return nil, err
@@ -329,10 +330,11 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.ChatTokens = r.enrich.Spent()
 	r.summary.Unlisted = r.unlistedPlaces()
 	ended := cmp.Or(r.end.Reason(), r.leftovers())
+	var err error
 	if r.end.Reason() == nil {
-		r.reportEmpty()
+		err = r.reportEmpty()
 	}
-	if err := r.backlog.account(&r.summary); err != nil && ended == nil {
+	if err := cmp.Or(err, r.backlog.account(&r.summary)); err != nil && ended == nil {
 		ended = &StopError{Kind: StopFault, Err: err}
 	}
 	r.summary.SetBreakers(ended, r.snapshots()...)
@@ -342,15 +344,6 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	r.summary.Stopped = ended.Report(r.Places)
 	r.logStop(r.summary.Stopped)
 	return r.summary, ended
-}
-
-// reportEmpty says which inputs had nothing to ingest: a name may be wrong, or
-// a volume not mounted.
-func (r *run) reportEmpty() {
-	r.summary.EmptyInputs = r.emptyInputs()
-	for _, input := range r.summary.EmptyInputs {
-		r.Logger.Warn("nothing to ingest was found; check that the input is the right one", "input", input)
-	}
 }
 
 func (r *run) snapshots() (all []resilience.Snapshot) {

@@ -79,7 +79,7 @@ func (c *runCmd) Run(ctx context.Context, a *app) error {
 // what was ingested of them before.
 func leavingOut(census *source.Census) func(*pipeline.Config) {
 	return func(config *pipeline.Config) {
-		config.Gone = census.Missing
+		config.Gone, config.Emptied = census.Missing, census.Emptied
 		report := config.Report
 		config.Report = func(d pipeline.Document) {
 			if d.Result == pipeline.Skipped {

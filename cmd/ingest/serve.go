@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -107,6 +108,7 @@ type service struct {
 	show     *display
 	pace     pace
 	census   *source.Census // of the pass
+	unlisted []string       // reasons that the last pass has logged
 }
 
 func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
@@ -123,6 +125,7 @@ func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
 	}
 	config.Report = s.document
 	config.Gone = func(id, location string) bool { return s.census.Missing(id, location) }
+	config.Emptied = func(id, location string) string { return s.census.Emptied(id, location) }
 	if s.pipeline, err = newPipeline(config); err != nil {
 		return nil, err
 	}
@@ -243,8 +246,11 @@ func (e *unlistedError) Error() string {
 // metrics.
 func (s *service) report(ctx context.Context, summary pipeline.Summary, err error) {
 	for _, reason := range summary.Unlisted {
-		s.app.log.Warn("a pass went without one of its inputs", "error", reason)
+		if !slices.Contains(s.unlisted, reason) {
+			s.app.log.Warn("a pass went without one of its inputs", "error", reason)
+		}
 	}
+	s.unlisted = summary.Unlisted
 	_, logged := errors.AsType[*pipeline.StopError](err)
 	if err != nil && !logged && len(summary.Unlisted) == 0 && ctx.Err() == nil {
 		s.app.log.Warn("a pass ended early", "error", err)

@@ -224,6 +224,30 @@ func TestServeRecordsAPassWithoutItsInputs(t *testing.T) {
 	s.await(t, "/metrics", `ingest_last_run_result{result="done"} 1`)
 }
 
+// Where a volume was not mounted, the page said that all was well, and each
+// pass logged a line and was a success.
+func TestServeIsNotReadyOverAnInputThatHasBecomeEmpty(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A text.")
+	c.write(t, "notes/b.md", "Another text.")
+	s := c.serve(t, "--interval=100ms", "docs", "notes")
+	s.await(t, "/", "<dt>documents complete</dt><dd>2</dd>")
+	s.await(t, "/readyz", "ready\n")
+	c.rename(t, "docs/a.md", "elsewhere.md")
+	s.await(t, "/readyz", "not ready: the last pass went without some of its inputs: nothing is left in docs")
+	s.await(t, "/", "Some of the inputs have not been readable")
+	succeeded := c.status(t).LastSuccess
+	c.write(t, "notes/c.md", "A third text.")
+	s.await(t, "/", "<dt>documents complete</dt><dd>3</dd>")
+	assert.Equal(t, succeeded, c.status(t).LastSuccess)
+	assert.Equal(t, 1, strings.Count(s.log(), "nothing to ingest was found"))
+	assert.Equal(t, 1, strings.Count(s.log(), "nothing is left in docs"))
+	c.rename(t, "elsewhere.md", "docs/a.md")
+	s.await(t, "/readyz", "ready\n")
+	s.stop(t, syscall.SIGTERM)
+	assert.True(t, c.status(t).LastSuccess.After(*succeeded))
+}
+
 // While one of two folders was missing, the service was ready, and its page
 // said that all was well.
 func TestServeIsNotReadyWithoutOneOfItsInputs(t *testing.T) {

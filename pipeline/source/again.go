@@ -150,6 +150,15 @@ func (c *Census) Missing(id, location string) bool {
 	return gone && empty == "" && c.Errors == 0
 }
 
+// Emptied returns the input that a document was read from, if the listing found
+// nothing in it at all, not even a failure.
+func (c *Census) Emptied(id, location string) (input string) {
+	if _, input = c.Gone(id, location); c.Errors > 0 {
+		return ""
+	}
+	return input
+}
+
 func (c *Census) has(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
