@@ -286,13 +286,13 @@ func (b *backlog) leave() (rest findings) {
 }
 
 // forgetGone drops the documents that wait and are no longer in the inputs,
-// once these were listed whole.
+// once these were listed whole, by a run that an upstream has stopped too.
 func (b *backlog) forgetGone() error {
-	if b.DryRun || b.Gone == nil || b.incomplete || b.end.Over() {
+	if b.DryRun || b.Gone == nil || b.incomplete || b.end.Over() && !b.counts() {
 		return nil
 	}
 	var gone []string
-	for p, err := range b.Journal.Problems(b.ctx, b.Destination, "") {
+	for p, err := range b.Journal.Problems(b.lasting(), b.Destination, "") {
 		if err != nil {
 			return err
 		}

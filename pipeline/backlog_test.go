@@ -234,6 +234,52 @@ func TestWhatIsGoneDoesNotWait(t *testing.T) {
 	assert.NotNil(t, summary.LastSuccess)
 }
 
+// A run that an upstream stopped kept what had been deleted since, although it
+// had listed the whole folder.
+func TestWhatIsGoneDoesNotWaitAfterAStoppedRun(t *testing.T) {
+	w := ingested(t, 20)
+	run := func() (pipeline.Summary, error) {
+		census := w.inputs().Census()
+		p := w.pipeline(func(c *pipeline.Config) { c.Gone = census.Missing })
+		return p.Run(t.Context(), census.All(t.Context()))
+	}
+	w.change(2)
+	w.model.Script(llmtest.All(llmtest.Status(http.StatusInternalServerError)))
+	summary, err := run()
+	require.Error(t, err)
+	assert.Equal(t, 2, summary.Waiting)
+	require.NoError(t, os.Remove(filepath.Join(w.dir, "docs", "note000.txt")))
+	summary, err = run()
+	require.Error(t, err)
+	assert.Equal(t, 1, summary.Waiting)
+	assert.Equal(t, []string{"docs/note001.txt"}, w.deferred())
+}
+
+// An object that a bucket has no longer does not wait; a file may be on a
+// volume that is not mounted.
+func TestObjectThatIsGoneDoesNotWait(t *testing.T) {
+	for _, row := range []struct {
+		upstream string
+		waiting  int
+	}{{"s3", 0}, {"", 1}} {
+		w := newWorld(t, llmtest.Options{})
+		w.write("a.md", "A text.")
+		w.model.Script(llmtest.All(llmtest.Status(http.StatusInternalServerError)))
+		summary, err := w.run()
+		require.Error(t, err)
+		require.Equal(t, 1, summary.Waiting)
+		w.model.Script()
+		summary, err = w.pipeline().Run(t.Context(), func(yield func(source.Item, error) bool) {
+			yield(source.Item{ID: "docs/a.md", Upstream: row.upstream, Open: func(context.Context) (source.Content, error) {
+				return nil, fs.ErrNotExist
+			}}, nil)
+		})
+		require.NoError(t, err)
+		assert.Equal(t, 1, summary.Gone)
+		assert.Equal(t, row.waiting, summary.Waiting, row.upstream)
+	}
+}
+
 // An empty folder and a name that two files share hide no documents; a place
 // that cannot be listed may.
 func TestWhatAListingHides(t *testing.T) {

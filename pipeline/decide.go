@@ -136,6 +136,21 @@ func (c *decider) unlessKnown(d *document, same func(journal.Problem) bool) erro
 	return nil
 }
 
+// waitsNoLonger drops a document that was deferred from the journal.
+func (c *decider) waitsNoLonger(id string) error {
+	if c.DryRun || c.Journal == nil {
+		return nil
+	}
+	problem, known, err := c.Journal.Problem(c.ctx, c.Destination, id)
+	if err == nil && known && problem.Status == journal.Deferred {
+		err = c.Journal.Dismiss(c.lasting(), c.Destination, id)
+	}
+	if err != nil {
+		return c.end.Fault(err)
+	}
+	return nil
+}
+
 // skip passes over a document: what kept it from being ingested before does so
 // no longer, and what an earlier run made of it stays.
 func (c *decider) skip(d *document, o *outcome) error {

@@ -57,7 +57,8 @@ func (p *preparer) read(d *document, item source.Item) (sent bool, err error) {
 	}
 	content, in, err := p.begun(d, item)
 	if err != nil {
-		return false, p.unread(err, func(cause error) error { return p.unreadableBefore(d, cause) })
+		err = p.unread(err, func(cause error) error { return p.unreadableBefore(d, cause) })
+		return false, p.unlessWaiting(item, err)
 	}
 	defer content.Close()
 	if versioned, ok := content.(interface{ Version() string }); ok {
@@ -93,6 +94,17 @@ func (p *preparer) begun(d *document, item source.Item) (content source.Content,
 	}
 	d.size = in.Size
 	return content, in, nil
+}
+
+// unlessWaiting drops what the journal says of a document that waits, if its
+// store has it no longer. A file may be on a volume that is not mounted: it
+// waits until the listing of its folder shows that it is gone.
+func (p *preparer) unlessWaiting(item source.Item, err error) error {
+	over, ok := errors.AsType[*outcome](err)
+	if !ok || over.result != Gone || !item.Remote() {
+		return err
+	}
+	return cmp.Or(p.decider.waitsNoLonger(item.ID), err)
 }
 
 // otherForm drops what the journal says of a document that was refused for its
