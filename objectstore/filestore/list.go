@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -48,7 +49,8 @@ func (s *Store) ListObjectsV2(
 		return nil, err
 	}
 	if p.max > 0 {
-		if _, err := p.walk(s, bucket, ""); err != nil {
+		dir, parent := p.start(bucket)
+		if _, err := p.walk(s, dir, parent); err != nil {
 			return nil, diskFailure(op, err)
 		}
 	}
@@ -88,6 +90,20 @@ func newPage(ctx context.Context, op string, in *s3.ListObjectsV2Input) (*page, 
 		p.skip = p.after
 	}
 	return p, nil
+}
+
+// start is the folder of the prefix, and what the keys in it begin with. The
+// folders above may have millions of names.
+func (p *page) start(bucket string) (dir, parent string) {
+	end := strings.LastIndexByte(p.prefix, '/') + 1
+	if len(p.prefix) > maxKey || end == 0 {
+		return bucket, "" // where nothing has a prefix that is too long for a path
+	}
+	parts := []string{bucket}
+	for seg := range strings.SplitSeq(p.prefix[:end-1], "/") {
+		parts = append(parts, encode(seg)...)
+	}
+	return path.Join(parts...), p.prefix[:end]
 }
 
 // walk visits the folder dir, whose keys all begin with parent, in key order.
@@ -153,7 +169,7 @@ type folder struct {
 // names are those of a folder in key order.
 func (s *Store) names(dir, parent string) ([]string, error) {
 	info, err := s.root.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile
+	if absent(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -176,12 +192,16 @@ func (s *Store) names(dir, parent string) ([]string, error) {
 	return names, nil
 }
 
+// absent reports that a folder is not there: nothing has its prefix, it was
+// deleted meanwhile, or a file that is not of this package has its name.
+func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) }
+
 // nodes reads a folder in key order. Siblings sort by what their keys begin
 // with: no such beginning is the beginning of another's, except that of the
 // object "a" and of the folder "a/", which stand in the right order.
 func (s *Store) nodes(dir, parent string) ([]node, error) {
 	entries, err := fs.ReadDir(s.root.FS(), dir)
-	if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile
+	if absent(err) {
 		return nil, nil
 	}
 	if err != nil {

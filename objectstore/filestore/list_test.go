@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,4 +63,55 @@ func TestLargeFolderIsRemembered(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, key(2002), aws.ToString(other.Contents[0].Key))
+}
+
+// Each deletion of a document listed its folder, and read the names of all
+// others: that of 3,000 took a minute.
+func TestListingBelowALargeFolderDoesNotReadIt(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
+	require.NoError(t, err)
+	large := filepath.Join(dir, "bucket", "k")
+	for i := range maxPage + 100 {
+		require.NoError(t, os.MkdirAll(filepath.Join(large, fmt.Sprintf("%04d", i)), 0o755))
+	}
+	long := strings.Repeat("Long ", 100)
+	for _, key := range []string{"k/0007/a", "k/0007/b/c", "k/0007//d", "k/" + long + "/e", "k/0007x"} {
+		put(t, s, "bucket", key, "")
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(large, "file"), nil, 0o644))
+	at := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(large, at, at))
+	for _, row := range []struct {
+		prefix string
+		want   []string
+	}{
+		{"k/0007/", []string{"k/0007//d", "k/0007/a", "k/0007/b/c"}},
+		{"k/0007/a", []string{"k/0007/a"}},
+		{"k/0007/b/", []string{"k/0007/b/c"}},
+		{"k/0007//", []string{"k/0007//d"}},
+		{"k/" + long + "/", []string{"k/" + long + "/e"}},
+		{"k/none/", nil},
+		{"k/file/", nil},
+		{"k/file/below/", nil},
+	} {
+		page, err := s.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{
+			Bucket: aws.String("bucket"), Prefix: aws.String(row.prefix),
+		})
+		require.NoError(t, err, row.prefix)
+		var keys []string
+		for _, object := range page.Contents {
+			keys = append(keys, aws.ToString(object.Key))
+		}
+		assert.Equal(t, row.want, keys)
+		assert.Nil(t, s.last.Load(), "the names of the folder were not read")
+	}
+	page, err := s.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{
+		Bucket: aws.String("bucket"), Prefix: aws.String(strings.Repeat("k/", maxKey)),
+	})
+	require.NoError(t, err)
+	assert.Empty(t, page.Contents)
 }
