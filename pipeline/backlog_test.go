@@ -270,9 +270,8 @@ func TestObjectThatIsGoneDoesNotWait(t *testing.T) {
 		require.Equal(t, 1, summary.Waiting)
 		w.model.Script()
 		summary, err = w.pipeline().Run(t.Context(), func(yield func(source.Item, error) bool) {
-			yield(source.Item{ID: "docs/a.md", Upstream: row.upstream, Open: func(context.Context) (source.Content, error) {
-				return nil, fs.ErrNotExist
-			}}, nil)
+			open := func(context.Context) (source.Content, error) { return nil, fs.ErrNotExist }
+			yield(source.Item{ID: "docs/a.md", Upstream: row.upstream, Open: open}, nil)
 		})
 		require.NoError(t, err)
 		assert.Equal(t, 1, summary.Gone)
