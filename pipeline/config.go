@@ -313,6 +313,9 @@ func (s *Config) embedding(server *modelserver.Server) embed.Config {
 		Client: s.Embeddings, Guard: llm.Guard{Breaker: server.Breaker()}, Model: s.Model, Dimensions: s.Dimensions,
 		Limits: embed.Limits(s.Batch), Server: server, Metrics: s.Metrics, Logger: s.Logger,
 	}
+	if s.Enrich.wanted().Any() {
+		config.Client = namedEmbeddings{s.Embeddings, s.Model}
+	}
 	if s.KeepVectors {
 		config.Cache = s.Journal
 	}

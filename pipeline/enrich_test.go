@@ -454,6 +454,29 @@ func TestChatFailsInTheMiddle(t *testing.T) {
 	}
 }
 
+// Both models share a breaker, and "the GPU node is on fire" did not say whose.
+func TestCauseNamesTheModelThatFailed(t *testing.T) {
+	for path, want := range map[string]string{
+		chatPath:         `chat model "scribe": error, status code: 500`,
+		"/v1/embeddings": `": error, status code: 500`,
+	} {
+		for name, rule := range map[string]llmtest.Rule{
+			"the first call": {Path: path, Fault: llmtest.Status(http.StatusInternalServerError)},
+			"later calls":    {Path: path, First: 4, Fault: llmtest.Status(http.StatusInternalServerError)},
+		} {
+			w, _ := newScribe(t)
+			w.corpus(20)
+			w.model.Script(rule)
+			summary, err := w.run()
+			require.Error(t, err, name)
+			require.NotNil(t, summary.Stopped, name)
+			assert.Contains(t, summary.Stopped.Cause, want, name)
+			assert.Equal(t, path == chatPath, strings.HasPrefix(summary.Stopped.Cause, "chat model "), name)
+			assert.Equal(t, path != chatPath, strings.HasPrefix(summary.Stopped.Cause, "embedding model "), name)
+		}
+	}
+}
+
 func TestChatModelIsCheckedBeforeTheFirstQuestion(t *testing.T) {
 	for status, want := range map[int]pipeline.StopKind{
 		http.StatusUnauthorized: pipeline.StopDenied, http.StatusNotFound: pipeline.StopConfiguration,

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/schollz/progressbar/v3"
 
@@ -31,7 +30,7 @@ const heldLines = 10_000
 type display struct {
 	app      *app
 	drawing  sync.Mutex
-	bar      *progressbar.ProgressBar // nil unless stderr is a terminal
+	bar      *progressbar.ProgressBar // nil unless stderr is a terminal; see newBar
 	counted  bool                     // the summary has the total; guarded by drawing
 	hold     bool
 	held     []heldLine
@@ -43,11 +42,10 @@ type heldLine struct{ id, text string }
 
 func newDisplay(a *app) *display {
 	d := &display{app: a, hold: !onTerminal(a.output)}
-	if onTerminal(a.stderr) && !a.settings.JSON {
-		d.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(a.stderr), progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(), progressbar.OptionSetItsString("documents"), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(100*time.Millisecond))
+	if a.settings.JSON {
+		return d
+	}
+	if d.bar = newBar(a.stderr); d.bar != nil {
 		a.drawn.Store(d)
 	}
 	return d

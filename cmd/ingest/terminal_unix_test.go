@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
@@ -21,8 +23,14 @@ import (
 // terminal runs the command with a terminal as stdout and stderr.
 func (c *command) terminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
+	return c.narrow(t, 120, args...)
+}
+
+// narrow is terminal with a number of columns.
+func (c *command) narrow(t *testing.T, columns int, args ...string) *terminal {
+	t.Helper()
 	cmd := c.start(t.Context(), args...)
-	screen, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
+	screen, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: uint16(columns)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = screen.Close() })
 	return &terminal{screen: screen, wait: cmd.Wait, signal: cmd.Process.Signal, code: func() int {
@@ -68,6 +76,25 @@ func TestProgressShowsTheTotal(t *testing.T) {
 	require.NoError(t, s.signal(os.Interrupt))
 	s.rest()
 	assert.Equal(t, 128+int(syscall.SIGINT), s.code())
+}
+
+// A bar wider than the terminal wraps, and each step of it is a new line.
+func TestBarIsNoWiderThanTheTerminal(t *testing.T) {
+	c := newCommand(t)
+	corpus(t, c, 41)
+	for _, columns := range []int{1, 5, 20, 44, 60, 80, 120} {
+		c.env = []string{"TERM=xterm", "PENSTOCK_STATE=" + t.TempDir()}
+		s := c.narrow(t, columns, "docs")
+		text := s.rest()
+		require.Zero(t, s.code(), text)
+		drawn := regexp.MustCompile(`\r[^\r\n]*`).FindAllString(text[:strings.LastIndex(text, "\r\n")], -1)
+		for _, line := range drawn[:len(drawn)-1] { // the last one is the summary
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimPrefix(line, "\r")), columns, "%q", line)
+		}
+	}
+	c.env = []string{"TERM=dumb", "PENSTOCK_STATE=" + t.TempDir()}
+	s := c.terminal(t, "docs")
+	assert.NotContains(t, s.rest(), "documents/", "a terminal that cannot draw over a line")
 }
 
 // A line of the log is not written over the bar.

@@ -17,7 +17,6 @@ package enrich
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -249,10 +248,10 @@ func (e *Enricher) canary(ctx context.Context, told func(resilience.Verdict)) er
 	q := &Question{prompt: modelserver.CanaryText, tokens: canaryTokens}
 	_, err := e.call(ctx, told, q)
 	e.budget.settle(0, q.Spent)
-	if err != nil {
-		return fmt.Errorf("chat model %q: %w", e.config.Model, err)
+	if _, named := errors.AsType[*namedError](err); err != nil && !named {
+		return &namedError{e.config.Model, err} // the door's own
 	}
-	return nil
+	return err
 }
 
 // call sends a question through the door and counts what it cost.
@@ -261,7 +260,8 @@ func (e *Enricher) call(
 ) (openai.ChatCompletionResponse, error) {
 	guard := e.config.Guard
 	guard.Settled = told
-	response, err := guard.CreateChatCompletion(ctx, e.config.Client, chatRequest(e.config.Model, q.prompt, q.tokens))
+	response, err := guard.CreateChatCompletion(
+		ctx, named{e.config.Client, e.config.Model}, chatRequest(e.config.Model, q.prompt, q.tokens))
 	if err == nil {
 		spent := spentOn(q, response)
 		q.Spent += spent
