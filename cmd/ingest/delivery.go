@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,8 +37,7 @@ func (a *app) startDelivery() error {
 // ended records how a run ended, whether it had begun or not, and delivers the
 // metrics. Only the verbs that ingest do: any other would replace counters by
 // zeros. A service delivers after each pass.
-func (a *app) ended(ctx context.Context, err error) {
-	verb, _, _ := strings.Cut(a.parsed.Command(), " ")
+func (a *app) ended(ctx context.Context, verb string, err error) {
 	if a.dry || verb != "run" && verb != "retry" && verb != "delete" {
 		return
 	}

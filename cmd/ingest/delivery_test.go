@@ -105,6 +105,51 @@ func TestTextfileOfARunThatDidNotBegin(t *testing.T) {
 	}
 }
 
+// A command line that cannot be parsed, or a file with a wrong setting, pushed
+// nothing: an alert on the last result was silent.
+func TestRunThatCannotBeParsedIsDelivered(t *testing.T) {
+	address, got := gateway(t, http.StatusOK)
+	c := newCommand(t)
+	c.write(t, "docs/a.md", "A text.")
+	c.write(t, "unknown.yaml", "nonsense: 1\npushgateway: "+address+"\npushgateway-job: ofthefile")
+	c.write(t, "broken.yaml", "a: [")
+	c.write(t, "value.yaml", "timeout: banana")
+	flag, job := "--pushgateway="+address, "--pushgateway-job=nightly"
+	for _, row := range []struct {
+		args []string
+		code int
+		job  string
+	}{
+		{[]string{"run", "docs", "--nonsense"}, exitUsage, "ingest"},
+		{[]string{"docs", "--nonsense"}, exitUsage, "ingest"},
+		{[]string{"run", "docs", "--interval", "banana", flag, job}, exitUsage, "nightly"},
+		{[]string{"retry", "--timeout", "banana", "--pushgateway-job", "again"}, exitUsage, "again"},
+		{[]string{"docs", "--config=unknown.yaml"}, exitConfiguration, "ofthefile"},
+		{[]string{"docs", "--config=broken.yaml"}, exitConfiguration, "ingest"},
+		{[]string{"docs", "--config=value.yaml"}, exitUsage, "ingest"},
+		{[]string{"docs", "--config=nowhere.yaml"}, exitConfiguration, "ingest"},
+	} {
+		c.env = []string{"PENSTOCK_PUSHGATEWAY=" + address}
+		if row.job == "ofthefile" {
+			c.env = nil
+		}
+		o := c.run(t, row.args...)
+		require.Equal(t, row.code, o.code, "%v %s", row.args, o.stderr)
+		require.NotEmpty(t, got, row.args)
+		d := <-got
+		assert.Equal(t, "/metrics/job/"+row.job, d.path, row.args)
+		assert.NotEmpty(t, d.body)
+	}
+	c.env = []string{"PENSTOCK_PUSHGATEWAY=" + address}
+	for _, args := range [][]string{
+		{"status", "--nonsense"}, {"search", "x", "--limit=banana"}, {"docs", "--dry-run", "--nonsense"},
+		{"version", "--nonsense"}, {"serve", "docs", "--nonsense"},
+	} {
+		require.NotZero(t, c.run(t, args...).code, args)
+		assert.Empty(t, got, args)
+	}
+}
+
 // A dry run that could not begin replaced the result of the last run.
 func TestDryRunThatDidNotBeginLeavesTheMetricsAlone(t *testing.T) {
 	c := newCommand(t, "PENSTOCK_METRICS_TEXTFILE=out.prom")

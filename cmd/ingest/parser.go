@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -87,24 +86,16 @@ func (a *app) command(ctx context.Context, args []string) error {
 			return a.describe(described, own)
 		}
 	}
-	if broken != nil {
-		return broken
-	}
-	if _, coded := errors.AsType[*codedError](err); coded {
-		return err
-	}
-	if err != nil {
-		return a.explained(parser, err)
-	}
-	if err := a.file.unknown(parser.Model); err != nil {
-		return err
+	if wrong := a.unusable(parser, broken, err); wrong != nil {
+		a.notBegun(ctx, parser, wrong)
+		return wrong
 	}
 	a.parsed, a.settings, a.dry = parsed, &flags.Settings, flags.Run.DryRun
 	err = a.start()
 	if err == nil {
 		err = a.both(parsed.Run(&flags.Settings), a.stop())
 	}
-	a.ended(ctx, err)
+	a.ended(ctx, verb(parsed), err)
 	return err
 }
 
