@@ -275,6 +275,9 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	assert.Equal(t, exitTemporary, second.code)
 	assert.Contains(t, second.stdout, fmt.Sprintf("held by another run (process %d on ", first.Process.Pid))
 	assert.Zero(t, c.run(t, "status").code, "one may look on")
+	for _, args := range [][]string{{"docs"}, {"retry"}, {"verify"}, {"delete", "docs/"}} {
+		assert.NotContains(t, c.run(t, args...).stdout, " ingested (", "%v: nothing was counted", args)
+	}
 	release()
 	require.NoError(t, first.Wait())
 }

@@ -16,6 +16,7 @@ import (
 func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
 	switch {
+	case s.Stopped != nil && s.Documents == 0 && s.Elapsed == 0: // it did not begin, and has nothing to count
 	case s.WouldIngest > 0:
 		line("would ingest %s: %s, %s; %d unchanged, %s", numberOf(s.WouldIngest, "document"),
 			numberOf(s.Chunks, "chunk"), numberOf(s.Tokens, "token"), s.Unchanged,

@@ -3,6 +3,7 @@ package parse
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Error is a document that cannot be read.
@@ -70,11 +71,18 @@ const laterHint = "run again when the machine is less busy, or raise --parse-tim
 func (e *Error) Error() string {
 	switch {
 	case e.Err != nil && e.Parser != "":
-		return fmt.Sprintf("%s: %s (%s): %v", e.Name, e.Kind, e.Parser, e.Err)
+		return fmt.Sprintf("%s: %s (%s): %s", e.Name, e.Kind, e.Parser, withoutStack(e.Err))
 	case e.Err != nil:
-		return fmt.Sprintf("%s: %s: %v", e.Name, e.Kind, e.Err)
+		return fmt.Sprintf("%s: %s: %s", e.Name, e.Kind, withoutStack(e.Err))
 	}
 	return fmt.Sprintf("%s: %s", e.Name, e.Kind)
+}
+
+// withoutStack is the text of an error without the calls inside the PDF engine,
+// which have no names and say nothing to an operator.
+func withoutStack(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "wasm stack trace:")
+	return strings.TrimSpace(text)
 }
 
 // Unwrap returns the cause.

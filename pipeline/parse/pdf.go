@@ -174,7 +174,7 @@ func readPDFPages(engine pdfium.Pdfium, document references.FPDF_DOCUMENT, count
 		text, err := pdfPage(engine, document, i)
 		if err != nil {
 			broken = err
-			note := block.Block{Kind: block.Note, Text: "the page cannot be read: " + err.Error(), Page: i + 1}
+			note := block.Block{Kind: block.Note, Text: "the page cannot be read: " + withoutStack(err), Page: i + 1}
 			if err := emit(note); err != nil {
 				return err
 			}
