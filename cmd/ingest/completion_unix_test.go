@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -111,7 +112,7 @@ func TestCompletionInShells(t *testing.T) {
 			for i, typed := range evaluated {
 				s.text.Reset()
 				const home, kill = "\x01", "\x0b"
-				s.enter(t, fmt.Sprintf(typed, "touch "+ran)+"\t"+home+kill+"printf '<%s>' "+fmt.Sprint(i))
+				s.enter(t, fmt.Sprintf(typed, "touch "+ran)+"\t"+home+kill+"printf '<%s>' "+strconv.Itoa(i))
 				s.await(t, fmt.Sprintf("<%d>", i))
 				assert.NoFileExists(t, ran, typed)
 				_ = os.Remove(ran)

@@ -142,8 +142,11 @@ func TestRunThatCannotBeParsedIsDelivered(t *testing.T) {
 	}
 	c.env = []string{"PENSTOCK_PUSHGATEWAY=" + address}
 	for _, args := range [][]string{
-		{"status", "--nonsense"}, {"search", "x", "--limit=banana"}, {"docs", "--dry-run", "--nonsense"},
-		{"version", "--nonsense"}, {"serve", "docs", "--nonsense"},
+		{"status", "--nonsense"},
+		{"search", "x", "--limit=banana"},
+		{"docs", "--dry-run", "--nonsense"},
+		{"version", "--nonsense"},
+		{"serve", "docs", "--nonsense"},
 	} {
 		require.NotZero(t, c.run(t, args...).code, args)
 		assert.Empty(t, got, args)
