@@ -1,9 +1,11 @@
 package pipeline
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/penstock-go/penstock/pipeline/chunk"
 	"github.com/penstock-go/penstock/pipeline/enrich"
@@ -28,7 +30,7 @@ func (c *cutting) cut(d *document, in parse.Input) (sent bool, err error) {
 	defer func() { <-c.parsing }()
 	defer c.timed("parse")()
 	w := &cutter{cutting: c, doc: d, part: &part{doc: d, first: true}}
-	for piece, err := range c.chunker.Chunks(c.Parsers.Blocks(c.ctx, in)) {
+	for piece, err := range c.pieces(d, in) {
 		if err != nil {
 			return w.sent, c.unparsed(err)
 		}
@@ -43,6 +45,53 @@ func (c *cutting) cut(d *document, in parse.Input) (sent bool, err error) {
 		return w.sent, err
 	}
 	return w.sent, w.close()
+}
+
+// pieces are the chunks of a document. Where chunks are paid for, there are none
+// before the document has been read to its end: it may be over a limit, or
+// broken. One of several parts is read twice, unless it streams.
+func (c *cutting) pieces(d *document, in parse.Input) iter.Seq2[chunk.Chunk, error] {
+	all := c.chunker.Chunks(c.Parsers.Blocks(c.ctx, in))
+	if c.DryRun || d.streams || !c.KeepVectors && !d.enriching {
+		return all
+	}
+	return func(yield func(chunk.Chunk, error) bool) {
+		kept, err := c.readWhole(all)
+		if err != nil {
+			yield(chunk.Chunk{}, err)
+			return
+		}
+		if kept != nil {
+			all = func(yield func(chunk.Chunk, error) bool) { eachOf(kept, yield) }
+		}
+		all(yield)
+	}
+}
+
+// readWhole reads the chunks of a document, and returns them if they are those
+// of one part.
+func (c *cutting) readWhole(all iter.Seq2[chunk.Chunk, error]) (kept []chunk.Chunk, err error) {
+	size, few := 0, true
+	for piece, err := range all {
+		if err != nil || c.end.Over() {
+			return nil, cmp.Or(err, stop.ErrEnded)
+		}
+		size += len(piece.Text)
+		if few = few && size < partBytes && len(kept) < partChunks; !few {
+			kept = nil
+			continue
+		}
+		kept = append(kept, piece)
+	}
+	return kept, nil
+}
+
+func eachOf(pieces []chunk.Chunk, yield func(chunk.Chunk, error) bool) {
+	for _, piece := range pieces {
+		if !yield(piece, nil) {
+			return
+		}
+	}
 }
 
 // send hands a part to the committers.

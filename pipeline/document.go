@@ -37,6 +37,7 @@ type identity struct {
 	// where it cannot.
 	current func(context.Context) (bool, error)
 	parser  string // its name
+	streams bool   // it reads documents of any size
 }
 
 // decision is what is to become of the document, by what journal and store hold

@@ -124,7 +124,7 @@ func (p *preparer) known(d *document, in parse.Input) error {
 	if err != nil {
 		return cmp.Or(p.deadBefore(d), p.unparsed(err))
 	}
-	d.parser = format.Parser
+	d.parser, d.streams = format.Parser, format.Streams
 	return p.byContent(d)
 }
 

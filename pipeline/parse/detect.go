@@ -97,7 +97,15 @@ func (r *Registry) choose(in Input) (Parser, Format, error) {
 			Kind: unsupported, NotText: notText(media, in.Name), Err: errors.New("the content is " + media),
 		}
 	}
-	return found.parser, Format{Parser: found.parser.Name(), Version: found.parser.Version(), MIME: media}, nil
+	return found.parser, Format{
+		Parser: found.parser.Name(), Version: found.parser.Version(), MIME: media, Streams: streams(found.parser),
+	}, nil
+}
+
+// streams reports whether a parser takes documents of any size.
+func streams(p Parser) bool {
+	s, ok := p.(Streamer)
+	return ok && s.Streams()
 }
 
 // notText says which kind of content that never is text this is; "" if it may

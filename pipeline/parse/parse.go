@@ -86,4 +86,6 @@ type Format struct {
 	Version int    `json:"version"`
 	// MIME is the media type of the content, without parameters.
 	MIME string `json:"mime"`
+	// Streams says that the parser is a [Streamer].
+	Streams bool `json:"-"`
 }

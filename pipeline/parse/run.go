@@ -105,7 +105,7 @@ func (r *run) parseRecovering(ctx context.Context) (err error) {
 			err = &Error{Kind: crashed, Err: fmt.Errorf("panic: %v", p), Stack: debug.Stack()}
 		}
 	}()
-	if s, ok := r.parser.(Streamer); !ok || !s.Streams() {
+	if !streams(r.parser) {
 		limit := r.in.budget.limits.MaxSize
 		if r.in.Size > limit {
 			return refuse(TooLarge, fmt.Errorf("%d bytes, and the limit is %d (MaxSize, --max-size)", r.in.Size, limit))
