@@ -47,7 +47,7 @@ func (c *cutting) cut(d *document, in parse.Input) (sent bool, err error) {
 	return w.sent, w.close()
 }
 
-// pieces are the chunks of a document. Where chunks are paid for, there are none
+// pieces are the chunks of a document. Where chunks are paid for, none comes
 // before the document has been read to its end: it may be over a limit, or
 // broken. One of several parts is read twice, unless it streams.
 func (c *cutting) pieces(d *document, in parse.Input) iter.Seq2[chunk.Chunk, error] {

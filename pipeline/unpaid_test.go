@@ -23,7 +23,8 @@ func archive(t *testing.T, members int) string {
 	w := tar.NewWriter(zipped)
 	for i := range members {
 		text := fmt.Sprintf("Member %d says that pump %d leaks.", i, i*13)
-		require.NoError(t, w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%d.txt", i), Mode: 0o644, Size: int64(len(text))}))
+		header := &tar.Header{Name: fmt.Sprintf("%d.txt", i), Mode: 0o644, Size: int64(len(text))}
+		require.NoError(t, w.WriteHeader(header))
 		_, err := w.Write([]byte(text))
 		require.NoError(t, err)
 	}
