@@ -113,7 +113,7 @@ func TestServeThroughAnOutage(t *testing.T) {
 	c.write(t, "docs/before.md", "# Before\n\nThe valve was closed before the flood.\n")
 	s := c.serve(t, "--interval=200ms", "--breaker-reset=5s", "--audit-log=audit.jsonl", "docs")
 	prometheus := observe(t, s.base)
-	s.await(t, "/", "<dt>documents complete</dt><dd>1</dd>")
+	s.await(t, "/", "<dt>document complete</dt><dd>1</dd>")
 	prometheus.awaitState("0")
 
 	store.Kill(t)

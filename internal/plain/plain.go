@@ -36,6 +36,15 @@ func printed(r rune) rune {
 	return r
 }
 
+// Noun is the form of a noun that stands after a count: "document" after 1, and
+// "documents" after any other.
+func Noun(count int, one, many string) string {
+	if count == 1 {
+		return one
+	}
+	return many
+}
+
 // Front is the beginning of a text: at most limit bytes, cut between runes.
 func Front[T ~string | ~[]byte](text T, limit int) T {
 	if len(text) <= limit {

@@ -50,3 +50,9 @@ func FuzzCuts(f *testing.F) {
 		}
 	})
 }
+
+func TestNounsOfCounts(t *testing.T) {
+	for n, want := range map[int]string{-1: "passes", 0: "passes", 1: "pass", 2: "passes", 11: "passes"} {
+		assert.Equal(t, want, Noun(n, "pass", "passes"))
+	}
+}

@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -42,6 +43,7 @@ var (
 		"say":       say,
 		"spell":     spell,
 		"plural":    plural,
+		"noun":      noun,
 		"thousands": func(n any) string { return thousands(fmt.Sprint(n)) },
 	}).ParseFS(templateFiles, "templates/*.html"))
 )
@@ -249,14 +251,25 @@ type problemsView struct {
 	Fault  string
 }
 
+// problemTitles are the pages of documents that are not ingested, by status.
+var problemTitles = map[journal.Status]string{
+	journal.DeadLetter: "Dead letters", journal.Deferred: "Deferred documents",
+}
+
 func (p *Page) listProblems(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	want := wanted{status: journal.DeadLetter, reason: query.Get("reason"), after: query.Get("after")}
-	v := p.view(r.Context())
-	v.Title = "Dead letters"
-	if journal.Status(query.Get("status")) == journal.Deferred {
-		v.Title, want.status = "Deferred documents", journal.Deferred
+	want := wanted{
+		status: cmp.Or(journal.Status(query.Get("status")), journal.DeadLetter),
+		reason: query.Get("reason"), after: query.Get("after"),
 	}
+	title, known := problemTitles[want.status]
+	if !known {
+		plainText(w, http.StatusBadRequest, fmt.Sprintf(
+			"The status is unknown. The documents listed here have the status %s or %s.", journal.DeadLetter, journal.Deferred))
+		return
+	}
+	v := p.view(r.Context())
+	v.Title = title
 	v.Problems = p.problemsPage(r.Context(), want)
 	p.show(w, http.StatusOK, "problems.html", v)
 }

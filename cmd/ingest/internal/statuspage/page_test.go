@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type books struct {
 	fault    error
 	reads    int
 	empty    bool
+	one      bool // document is complete, in one chunk
 }
 
 func (b *books) Totals(context.Context, string) (journal.Totals, error) {
@@ -39,6 +41,9 @@ func (b *books) Totals(context.Context, string) (journal.Totals, error) {
 	t := journal.Totals{Documents: 7, Chunks: 40}
 	if b.empty {
 		t = journal.Totals{}
+	}
+	if b.one {
+		t = journal.Totals{Documents: 1, Chunks: 1}
 	}
 	for _, p := range b.problems {
 		if p.Status == journal.DeadLetter {
@@ -264,6 +269,39 @@ func TestPageCountsMissingChanges(t *testing.T) {
 	assert.Contains(t, f.get("/").Body.String(), "3 changes before this one are missing")
 }
 
+// One of anything was "1 documents", "1 dead letters", "1 changes" or "1 calls".
+func TestPageCountsOneInTheSingular(t *testing.T) {
+	f := newFixture(t, nil)
+	f.journal.problems = problems(journal.DeadLetter, 1, "a/")
+	f.journal.one = true
+	at := time.Now()
+	f.transition(resilience.Transition{Upstream: "s3", To: resilience.Open, Dropped: 1, Failures: 1, Eligible: 1, Reason: "r"})
+	f.transition(resilience.Transition{Upstream: "s3", From: resilience.Open, To: resilience.Closed, Refused: 1})
+	f.PassBegins(at.Add(-time.Second))
+	f.Document(pipeline.Document{ID: "a", Result: pipeline.Ingested, Chunks: 1})
+	running := f.get("/").Body.String()
+	f.Document(pipeline.Document{ID: "b", Result: pipeline.DeadLetter})
+	f.Document(pipeline.Document{ID: "c", Result: pipeline.KnownDeadLetter})
+	both := f.get("/").Body.String()
+	f.PassEnds(pipeline.Summary{}, nil, at, at.Add(time.Hour))
+	ended := f.get("/").Body.String()
+	f.searcher.hits = []pipeline.Hit{{Source: "a"}}
+	all := strings.Join([]string{
+		running, both, ended, f.get("/changes").Body.String(), f.get("/search?q=a").Body.String(),
+	}, "\n")
+	for _, want := range []string{
+		"<dt>document</dt><dd>1</dd>", "<dt>chunk</dt><dd>1</dd>", "<dt>document complete</dt><dd>1</dd>",
+		"<dt>dead letter</dt><dd>1</dd>", "<dt>new dead letter</dt><dd>1</dd>", "<dt>known dead letter</dt><dd>1</dd>",
+		"3 documents, 1 ingested, 1 new dead letter, 1 known dead letter", "1 of 1 call failed", "; 1 call refused",
+		"1 change before this one is missing", "1 passage in ",
+	} {
+		assert.Contains(t, all, want)
+	}
+	many := regexp.MustCompile(`<dt>[a-z ]*(documents|chunks|letters)\b[a-z ]*</dt><dd>1</dd>` +
+		`|\b1 (new |known )*(document|chunk|dead letter|call|change|passage|pass|probe|time)(e?s)\b`)
+	assert.Empty(t, many.FindAllString(strings.ReplaceAll(all, "documents per second", ""), -1))
+}
+
 func TestPageShowsPasses(t *testing.T) {
 	f := newFixture(t, nil)
 	assert.Contains(t, f.get("/").Body.String(), "No pass has begun yet.")
@@ -285,7 +323,7 @@ func TestPageShowsPasses(t *testing.T) {
 	}}, nil, at.Add(2*time.Second), next)
 	body = f.get("/").Body.String()
 	assert.Contains(t, body, "the next pass begins at <time datetime=\""+next.UTC().Format(time.RFC3339))
-	assert.Contains(t, body, `11 documents, 10 ingested, 1 new dead letters <span class="dim">in 2.0 s</span>`)
+	assert.Contains(t, body, `11 documents, 10 ingested, 1 new dead letter <span class="dim">in 2.0 s</span>`)
 	assert.Contains(t, body, `<span class="label">The error</span> <bdi>s3 is down</bdi>`)
 	assert.Contains(t, body, `<span class="label">deferred</span> as above`)
 }
@@ -345,6 +383,20 @@ func TestProblems(t *testing.T) {
 	assert.Equal(t, 50, strings.Count(second, "<bdi>b/"))
 	assert.NotContains(t, second, `rel="next"`)
 	assert.Contains(t, f.get("/problems?status=deferred").Body.String(), "3000 in total")
+}
+
+// Of a status that no document has, the page showed dead letters, and 0 of them.
+func TestProblemsOfAnUnknownStatus(t *testing.T) {
+	f := newFixture(t, nil)
+	for _, status := range []string{"foo", "ingested", "Deferred", "dead_letter "} {
+		answer := f.get("/problems?" + url.Values{"status": {status}}.Encode())
+		assert.Equal(t, http.StatusBadRequest, answer.Code, status)
+		assert.Equal(t, "The status is unknown. The documents listed here have the status dead_letter or deferred.\n",
+			answer.Body.String())
+	}
+	for _, path := range []string{"/problems", "/problems?status=", "/problems?status=deferred"} {
+		assert.Equal(t, http.StatusOK, f.get(path).Code, path)
+	}
 }
 
 // 12,000 documents with one reason were 10,000, and 2,000 with other reasons;

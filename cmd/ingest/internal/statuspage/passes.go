@@ -2,7 +2,6 @@ package statuspage
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -111,21 +110,24 @@ func newEnding(summary pipeline.Summary, fault error, at time.Time) *ending {
 
 // count is how many documents had one result.
 type count struct {
-	Name string
-	N    int
+	N         int
+	one, many string // what the result is called
 }
 
+// Name is what the result of so many documents is called.
+func (c count) Name() string { return plain.Noun(c.N, c.one, c.many) }
+
 var results = [...]struct {
-	result pipeline.Result
-	name   string
+	result    pipeline.Result
+	one, many string
 }{
-	{pipeline.Ingested, "ingested"},
-	{pipeline.Unchanged, "unchanged"},
-	{pipeline.DeadLetter, "new dead letters"},
-	{pipeline.KnownDeadLetter, "known dead letters"},
-	{pipeline.Deferred, "deferred"},
-	{pipeline.Skipped, "skipped"},
-	{pipeline.Gone, "gone"},
+	{pipeline.Ingested, "ingested", "ingested"},
+	{pipeline.Unchanged, "unchanged", "unchanged"},
+	{pipeline.DeadLetter, "new dead letter", "new dead letters"},
+	{pipeline.KnownDeadLetter, "known dead letter", "known dead letters"},
+	{pipeline.Deferred, "deferred", "deferred"},
+	{pipeline.Skipped, "skipped", "skipped"},
+	{pipeline.Gone, "gone", "gone"},
 }
 
 // indexOf finds a result among those that a pass can have.
@@ -213,7 +215,7 @@ func (v passView) eventful() bool {
 func (v passView) counted() passView {
 	v.Counts = nil
 	for i, r := range results {
-		v.Counts = append(v.Counts, count{r.name, v.byResult[i]})
+		v.Counts = append(v.Counts, count{v.byResult[i], r.one, r.many})
 	}
 	return v
 }
@@ -223,7 +225,7 @@ func (v passView) Did() string {
 	parts := []string{plural(v.Documents, "document", "documents")}
 	for _, c := range v.Counts {
 		if c.N > 0 {
-			parts = append(parts, thousands(strconv.Itoa(c.N))+" "+c.Name)
+			parts = append(parts, plural(c.N, c.one, c.many))
 		}
 	}
 	return strings.Join(parts, ", ")

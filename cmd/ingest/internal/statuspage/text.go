@@ -28,10 +28,13 @@ func say(s resilience.State) string { return strings.ReplaceAll(s.String(), "_",
 
 // plural is a number with its noun.
 func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return thousands(strconv.Itoa(n)) + " " + many
+	return thousands(strconv.Itoa(n)) + " " + plain.Noun(n, one, many)
+}
+
+// noun is that of a count of any type, as templates have them.
+func noun(count any, one, many string) string {
+	n, _ := strconv.Atoi(fmt.Sprint(count)) // what is no number has many
+	return plain.Noun(n, one, many)
 }
 
 // thousands puts commas between the thousands of a number.
