@@ -11,6 +11,7 @@ import (
 
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 
+	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/rows"
 	"github.com/penstock-go/penstock/pipeline/source"
@@ -290,10 +291,8 @@ func (p *Pipeline) Prune(ctx context.Context, census *source.Census, limit int) 
 		return Summary{}, err
 	case limit >= 0 && len(gone) > limit:
 		return Summary{}, &PruneError{fmt.Errorf(
-			"%d documents are gone, for example %s, and the limit is %d; raise --prune-limit if this is intended",
-			len(gone),
-			gone[0],
-			limit,
+			"%d %s gone, for example %s, and the limit is %d; raise --prune-limit if this is intended",
+			len(gone), plain.Noun(len(gone), "document is", "documents are"), gone[0], limit,
 		)}
 	case len(gone) == 0:
 		return Summary{Destination: p.config.Destination}, nil

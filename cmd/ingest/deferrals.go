@@ -104,8 +104,5 @@ func (g *deferral) line() string {
 
 // countOf is "1 document was" or "3 documents were".
 func countOf(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing + " was"
-	}
-	return fmt.Sprintf("%d %ss were", n, thing)
+	return numberOf(n, thing) + plain.Noun(n, " was", " were")
 }

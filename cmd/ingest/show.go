@@ -116,6 +116,6 @@ func (a *app) printChunk(c chunk.Chunk) {
 	if c.Page > 0 {
 		place = fmt.Sprintf(", page %d", c.Page)
 	}
-	fmt.Fprintf(a.stdout, "%d  (%d tokens%s)  %s\n", c.Ordinal, c.Tokens, place, plain.Name(c.Heading))
+	fmt.Fprintf(a.stdout, "%d  (%s%s)  %s\n", c.Ordinal, numberOf(c.Tokens, "token"), place, plain.Name(c.Heading))
 	a.printIndented(c.Text)
 }

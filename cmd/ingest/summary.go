@@ -42,9 +42,9 @@ func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
 	line("%s in %s: %d ingested (%s, %d embedded), %d unchanged, %s, %d deferred", numberOf(s.Documents, "document"),
 		s.Elapsed.Round(time.Millisecond), s.Ingested, numberOf(s.Chunks, "chunk"), s.Embedded, s.Unchanged,
 		numberOf(s.DeadLetters, "dead letter"), s.Deferred)
-	if s.KnownDeadLetters > 0 {
-		line("%d known dead letters are unchanged; 'ingest status' lists them, 'ingest retry' tries them again",
-			s.KnownDeadLetters)
+	if n := s.KnownDeadLetters; n > 0 {
+		line("%s unchanged; 'ingest status' lists %s, 'ingest retry' tries %[2]s again",
+			numberOf(n, "known dead letter")+plain.Noun(n, " is", " are"), plain.Noun(n, "it", "them"))
 	}
 	writeSilent(line, s)
 	writeEnrichment(line, s)
@@ -86,12 +86,12 @@ func writeSilent(line func(format string, args ...any), s pipeline.Summary) {
 // writeEnrichment reports the tokens spent on enrichment, and what is missing.
 func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) {
 	if s.ChatTokens > 0 {
-		line("%d tokens spent on enrichment, %d unusable answers", s.ChatTokens, s.Unanswered)
+		line("%s spent on enrichment, %s", numberOf(s.ChatTokens, "token"), numberOf(s.Unanswered, "unusable answer"))
 	}
 	if s.Unenriched > 0 {
 		line(
-			"%d documents are not fully enriched (budget spent, or no answer in time); the next run with --enrich continues",
-			s.Unenriched,
+			"%s not fully enriched (budget spent, or no answer in time); the next run with --enrich continues",
+			numberOf(s.Unenriched, "document")+plain.Noun(s.Unenriched, " is", " are"),
 		)
 	}
 }
@@ -127,10 +127,7 @@ func upstreamWords(stop *pipeline.Stop) string {
 
 // numberOf is "1 document" or "3 documents".
 func numberOf(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return fmt.Sprintf("%d %s", n, plain.Noun(n, thing, thing+"s"))
 }
 
 // after puts words before a text, unless that is empty.
