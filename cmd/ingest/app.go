@@ -29,6 +29,7 @@ type app struct {
 	output         io.Writer // what stdout writes to
 
 	args     []string // the command line
+	paths    []string // the inputs that it names
 	file     configFile
 	parsed   *kong.Context
 	settings *Settings

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -91,6 +92,7 @@ func (a *app) command(ctx context.Context, args []string) error {
 		return wrong
 	}
 	a.parsed, a.settings, a.dry = parsed, &flags.Settings, flags.Run.DryRun
+	a.paths = slices.Concat(flags.Run.Paths, flags.Serve.Paths)
 	err = a.start()
 	if err == nil {
 		err = a.both(parsed.Run(&flags.Settings), a.stop())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/penstock-go/penstock/llm/staticmodel"
@@ -19,7 +20,7 @@ func (a *app) places() map[string]stop.Place {
 	return map[string]stop.Place{
 		upstream.Model:       s.modelPlace(),
 		upstream.VectorStore: s.vectorPlace(),
-		upstream.ObjectStore: s.objectPlace(),
+		upstream.ObjectStore: a.objectPlace(),
 	}
 }
 
@@ -49,14 +50,26 @@ func (s *Settings) vectorPlace() stop.Place {
 
 // objectPlace is that of the originals. Documents and a state in a bucket are
 // read from the same endpoint, and from AWS where the originals are embedded.
-func (s *Settings) objectPlace() stop.Place {
-	switch _, _, remote := s.remoteState(); {
-	case s.S3Endpoint == "" && remote:
-		return stop.Place{Address: embedded, StateAddress: s.aws()}
-	case s.S3Endpoint == "":
-		return stop.Place{Address: embedded, Embedded: true}
+func (a *app) objectPlace() stop.Place {
+	s := a.settings
+	if s.S3Endpoint != "" {
+		return stop.Place{Address: s.stateAddress()}
 	}
-	return stop.Place{Address: s.stateAddress()}
+	place := stop.Place{Address: embedded}
+	if _, _, remote := s.remoteState(); remote {
+		place.StateAddress = s.aws()
+	}
+	if slices.ContainsFunc(a.paths, inBucket) {
+		place.SourceAddress = s.aws()
+	}
+	place.Embedded = place.StateAddress+place.SourceAddress == ""
+	return place
+}
+
+// inBucket reports whether an input may have documents in a bucket: a list may
+// name some.
+func inBucket(path string) bool {
+	return strings.HasPrefix(path, "s3://") || strings.HasPrefix(path, "@")
 }
 
 // embeds reports whether what a finding is about is on this machine.

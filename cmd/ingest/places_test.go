@@ -64,6 +64,24 @@ func TestPlacesOfTheUpstreams(t *testing.T) {
 	}
 }
 
+// A stop of the bucket that documents come from named the embedded store.
+func TestPlaceOfDocumentsInABucket(t *testing.T) {
+	for _, row := range []struct {
+		endpoint, where string
+		paths           []string
+	}{
+		{"", "embedded", []string{"docs", "a/s3://b"}},
+		{"", "embedded (documents: AWS)", []string{"docs", "s3://b/p"}},
+		{"", "embedded (documents: AWS)", []string{"@list"}},
+		{"http://s3", "http://s3", []string{"s3://b/p"}},
+	} {
+		a := &app{settings: &Settings{S3Endpoint: row.endpoint}, paths: row.paths}
+		place := a.places()["s3"]
+		assert.Equal(t, row.where, place.Where(), row.paths)
+		assert.Equal(t, row.where == "embedded", place.Embedded, row.paths)
+	}
+}
+
 // A password with a reserved character came back unchanged, or its beginning
 // did: what follows it was taken for a path or for parameters.
 func TestAddressesForPeopleHaveNoPassword(t *testing.T) {
@@ -117,7 +135,7 @@ func TestRemedyOfWhatIsOnThisMachine(t *testing.T) {
 		"chat beside an embedded model": {Settings{}, pipeline.Finding{Upstream: "llm", Chat: true}, false},
 	} {
 		row.finding.Stop = &pipeline.StopError{Kind: pipeline.StopDeferred}
-		row.finding.Address = row.settings.objectPlace().Where()
+		row.finding.Address = (&app{settings: &row.settings}).objectPlace().Where()
 		assert.Equal(t, row.local, strings.HasPrefix(row.settings.remedy(row.finding), local), name)
 	}
 }

@@ -84,6 +84,7 @@ func TestAReportHasTheWholePlace(t *testing.T) {
 		{stop.Place{}, "", ""},
 		{stop.Place{Address: "embedded", Embedded: true}, "embedded", ""},
 		{stop.Place{Address: "embedded", StateAddress: "AWS"}, "embedded (state: AWS)", ""},
+		{stop.Place{Address: "embedded", SourceAddress: "AWS"}, "embedded (documents: AWS)", ""},
 		{stop.Place{Address: "http://m", Model: "a", ChatModel: "b"}, "http://m", "a (chat: b)"},
 		{
 			stop.Place{Address: "http://m", Model: "a", ChatAddress: "http://c", ChatModel: "b"},

@@ -15,11 +15,16 @@ type Place struct {
 	// StateAddress is where the state is, in a bucket of an object store, if
 	// that is not at Address.
 	StateAddress string
+	// SourceAddress is where documents in buckets are read, if there are such and
+	// that is not at Address.
+	SourceAddress string
 }
 
-// Where is the address, and those of the chat model and the state.
+// Where is the address, and those of the chat model, the documents and the
+// state.
 func (p Place) Where() string {
-	return p.Address + beside("chat", p.ChatAddress) + beside("state", p.StateAddress)
+	return p.Address + beside("chat", p.ChatAddress) + beside("documents", p.SourceAddress) +
+		beside("state", p.StateAddress)
 }
 
 // Models are the names of the models.
