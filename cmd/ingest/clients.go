@@ -44,26 +44,61 @@ func declareOperations() {
 // upstreams configures the three upstreams of a pipeline, each embedded unless
 // its flag names a real one, and the name of the resulting destination.
 func (a *app) upstreams(ctx context.Context) (pipeline.Config, error) {
+	config, err := a.clients(ctx)
+	if err == nil {
+		err = a.openStores(&config)
+	}
+	return config, err
+}
+
+// clients configures the upstreams but for the embedded stores. It calls
+// nothing and makes no folder.
+func (a *app) clients(ctx context.Context) (pipeline.Config, error) {
 	declareOperations()
 	s := a.settings
 	config := pipeline.Config{
 		Bucket: s.S3Bucket, Prefix: s.S3Prefix, Collection: s.Collection, CreateBucket: s.CreateBucket,
-		Dimensions: s.Dimensions, Logger: a.log, Places: a.places(),
+		Dimensions: s.Dimensions, Logger: a.log, Places: a.places(), Destination: a.destination(),
 	}
-	if err := cmp.Or(s.checkAddresses(), a.checkCACert()); err != nil {
-		return config, err
+	err := cmp.Or(s.checkAddresses(), a.checkCACert())
+	if err == nil {
+		err = a.openModel(&config)
 	}
-	if err := a.openModel(&config); err != nil { // which calls nothing
-		return config, err
+	if err == nil && s.S3Endpoint != "" {
+		config.Objects, err = a.newS3(ctx)
 	}
-	if err := a.openObjects(ctx, &config); err != nil {
-		return config, err
+	if err == nil && s.Milvus != "" {
+		err = a.connectVectors(ctx, &config)
 	}
-	if err := a.openVectors(ctx, &config); err != nil {
-		return config, err
+	return config, err
+}
+
+// openStores opens the embedded stores. It makes their folders.
+func (a *app) openStores(config *pipeline.Config) error {
+	if a.settings.S3Endpoint == "" {
+		store, err := filestore.Open(filepath.Join(a.folder(), "objects"))
+		if err != nil {
+			return fmt.Errorf("embedded object store: %w", err)
+		}
+		config.Objects, config.CreateBucket = store, true
 	}
-	config.Destination = a.destination()
-	return config, nil
+	if a.settings.Milvus != "" {
+		return nil
+	}
+	if err := os.MkdirAll(a.folder(), 0o750); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return a.openVectors(config)
+}
+
+func (a *app) openVectors(config *pipeline.Config) error {
+	store, err := sqlitestore.Open(filepath.Join(a.folder(), vectorsFile))
+	if err != nil {
+		return fmt.Errorf("embedded vector store: %w", err)
+	}
+	a.later(store.Close)
+	config.Vectors = store
+	return nil
 }
 
 // destination names where documents go. It contains no secrets.
@@ -82,24 +117,6 @@ func (a *app) destination() string {
 			"objects=" + objects, "bucket=" + s.S3Bucket, "prefix=" + s.S3Prefix, "vectors=" + vectors,
 			"collection=" + s.Collection,
 		}, " ")
-}
-
-func (a *app) openObjects(ctx context.Context, config *pipeline.Config) error {
-	s := a.settings
-	if s.S3Endpoint == "" {
-		store, err := filestore.Open(filepath.Join(a.folder(), "objects"))
-		if err != nil {
-			return fmt.Errorf("embedded object store: %w", err)
-		}
-		config.Objects, config.CreateBucket = store, true
-		return nil
-	}
-	client, err := a.newS3(ctx)
-	if err != nil {
-		return err
-	}
-	config.Objects = client
-	return nil
 }
 
 // newS3 creates a client for the configured endpoint, or for AWS if none is
@@ -141,20 +158,8 @@ func (s *Settings) checkMilvus() error {
 	return nil
 }
 
-func (a *app) openVectors(ctx context.Context, config *pipeline.Config) error {
+func (a *app) connectVectors(ctx context.Context, config *pipeline.Config) error {
 	s := a.settings
-	if s.Milvus == "" {
-		if err := os.MkdirAll(a.folder(), 0o750); err != nil {
-			return fmt.Errorf("state folder: %w", err)
-		}
-		store, err := sqlitestore.Open(filepath.Join(a.folder(), vectorsFile))
-		if err != nil {
-			return fmt.Errorf("embedded vector store: %w", err)
-		}
-		a.later(store.Close)
-		config.Vectors = store
-		return nil
-	}
 	client, err := vectorstore.NewClient(ctx, vectorstore.Config{
 		Address: s.Milvus, Username: s.MilvusUser, Password: s.MilvusPassword, APIKey: s.MilvusAPIKey,
 		Database: s.MilvusDatabase, CAFile: s.CACert, CallTimeout: s.Timeout,

@@ -146,20 +146,29 @@ func (c *IngestFlags) open(
 }
 
 func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Config, error) {
-	var config pipeline.Config
 	if err := cmp.Or(c.check(), a.settings.checkAddresses()); err != nil {
-		return config, err
+		return pipeline.Config{}, err
 	}
-	a.sayRedirected()
-	j, err := a.journal(ctx, dry)
+	config, err := c.plan(ctx, a, dry)
 	if err != nil {
 		return config, err
 	}
+	a.sayRedirected()
+	if config.Journal, err = a.journal(ctx, dry); err == nil && !dry {
+		err = a.openStores(&config)
+	}
+	config.Parsers = c.parsers(a)
+	return config, err
+}
+
+// plan is a configuration without what is kept in the state folder. One that no
+// pipeline can be made of is refused here, before that folder is made.
+func (c *IngestFlags) plan(ctx context.Context, a *app, dry bool) (config pipeline.Config, err error) {
 	if dry {
 		err = a.openModel(&config)
 		config.Collection, config.Destination = a.settings.Collection, a.destination()
 	} else {
-		config, err = a.upstreams(ctx)
+		config, err = a.clients(ctx)
 	}
 	if err == nil {
 		err = a.enrichment(&config)
@@ -167,10 +176,12 @@ func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Co
 	if err != nil {
 		return config, err
 	}
-	config.Journal, config.Parsers = j, c.parsers(a)
-	config.Meta, config.MaxPause, config.Rate, config.DryRun = c.Meta, c.MaxPause, c.Rate, dry
+	config.Meta, config.MaxPause, config.Rate = c.Meta, c.MaxPause, c.Rate
 	config.Chunks = c.chunks(config.Chunks.Count)
-	return config, nil
+	config.DryRun = true // it needs no stores
+	_, err = newPipeline(config)
+	config.DryRun = dry
+	return config, err
 }
 
 func (c *ChunkFlags) parsers(a *app) *parse.Registry {

@@ -12,6 +12,8 @@ import (
 	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/llm/staticmodel"
 	"github.com/penstock-go/penstock/pipeline"
+	upstream "github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/pipeline/stop"
 )
 
 type searchCmd struct {
@@ -26,7 +28,7 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	if c.Question == "" {
 		return usage(errors.New("the question is empty"))
 	}
-	config, err := a.upstreams(ctx)
+	config, err := a.searched(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,13 +65,29 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
+// searched configures what a search needs, which are the model and the vector
+// store. An embedded store that does not exist is not made.
+func (a *app) searched(ctx context.Context) (pipeline.Config, error) {
+	config, err := a.clients(ctx)
+	if err != nil || config.Vectors != nil {
+		return config, err
+	}
+	if !a.hasStore() {
+		return config, stopped(a, &stop.Error{
+			Kind: stop.Configuration, Upstream: upstream.VectorStore,
+			Err: fmt.Errorf("collection %q: not found; ingest something first, or set --state", config.Collection),
+		})
+	}
+	return config, a.openVectors(&config)
+}
+
 // stopped says why a search stopped as a summary does.
 func stopped(a *app, err error) error {
-	stop, ok := errors.AsType[*pipeline.StopError](err)
+	ended, ok := errors.AsType[*pipeline.StopError](err)
 	if !ok {
 		return err
 	}
-	report := stop.Report(a.places())
+	report := ended.Report(a.places())
 	if a.settings.JSON {
 		a.printJSON(map[string]*pipeline.Stop{"stopped": report})
 	}
