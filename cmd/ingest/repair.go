@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/url"
@@ -81,7 +82,8 @@ func (c *deleteCmd) Run(ctx context.Context, a *app) error {
 	if !a.hasJournal(ctx) && !a.hasStore() {
 		return a.nothingHere()
 	}
-	p, show, err := new(IngestFlags).open(ctx, a, false)
+	var missing []string
+	p, show, err := new(IngestFlags).open(ctx, a, false, noting(&missing))
 	if err != nil {
 		return err
 	}
@@ -92,9 +94,36 @@ func (c *deleteCmd) Run(ctx context.Context, a *app) error {
 	summary, err := p.Delete(ctx, ids...)
 	show.summary(summary)
 	if err == nil && summary.NotFound > 0 {
-		return &codedError{code: exitData}
+		return &codedError{code: exitData, err: a.folders(ctx, missing)}
 	}
 	return new(IngestFlags).verdict(summary, err)
+}
+
+// noting keeps the IDs that are not found.
+func noting(missing *[]string) func(*pipeline.Config) {
+	return func(config *pipeline.Config) {
+		report := config.Report
+		config.Report = func(d pipeline.Document) {
+			if d.Result == pipeline.NotFound {
+				*missing = append(*missing, d.ID)
+			}
+			report(d)
+		}
+	}
+}
+
+// folders says which names without a document have documents below them; nil
+// if there are no such names. What cannot be listed is not suggested.
+func (a *app) folders(ctx context.Context, names []string) error {
+	var found []error
+	for _, name := range names {
+		folder := strings.TrimSuffix(name, "/") + "/"
+		if below, err := idsBelow(ctx, a.opened, a.destination(), folder); err == nil && len(below) > 0 {
+			found = append(found, fmt.Errorf("%s is no document; did you mean %s with the %s below it?",
+				name, folder, numberOf(len(below), "document")))
+		}
+	}
+	return errors.Join(found...)
 }
 
 // ids resolves the named documents.
