@@ -69,8 +69,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 // show the total and the time left. Buckets are not listed twice: for them the
 // bar shows a count.
 func (d *display) expect(ctx context.Context, paths []string, find func() (*source.Inputs, error)) {
-	remote := func(path string) bool { return strings.HasPrefix(path, "s3://") || strings.HasPrefix(path, "@") }
-	if d.bar == nil || slices.ContainsFunc(paths, remote) {
+	if d.bar == nil || slices.ContainsFunc(paths, inBucket) {
 		return
 	}
 	inputs, err := find()
@@ -186,9 +185,24 @@ func (d *display) summary(s pipeline.Summary) {
 	}
 	d.deferred = deferrals{}
 	writeSummary(d.app.stdout, "", d.app.ink, s)
-	if advice := d.app.settings.advice(s.Stopped); advice != "" {
+	d.advise(s.Stopped)
+}
+
+func (d *display) advise(stop *pipeline.Stop) {
+	if advice := d.app.settings.advice(stop); advice != "" {
 		fmt.Fprintln(d.app.stdout, "what to do: "+advice)
 	}
+}
+
+// refuse writes that a verb did not begin, where it has no counts to show.
+func (d *display) refuse(s pipeline.Summary) {
+	d.app.audit.stopped(s)
+	if d.app.settings.JSON {
+		d.app.printJSON(map[string]pipeline.Summary{"summary": s})
+		return
+	}
+	writeStop(d.app.stdout, "", d.app.ink, s.Stopped)
+	d.advise(s.Stopped)
 }
 
 // unopened writes a summary for a journal that cannot be opened now, so that an
@@ -201,7 +215,11 @@ func (d *display) unopened(ctx context.Context, err error) error {
 	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
 	summary.SetBreakers(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
 	d.app.countWaiting(ctx, &summary)
-	d.summary(summary)
+	if verb := verb(d.app.parsed); verb == "delete" || verb == "verify" {
+		d.refuse(summary)
+	} else {
+		d.summary(summary)
+	}
 	unreached(stop)
 	return &codedError{code: stopCode(stop)}
 }

@@ -121,6 +121,15 @@ func TestSummaryEndsWithTheCause(t *testing.T) {
 		{"a cause within a word", pipeline.Stop{
 			Kind: stop.Deferred, Upstream: "s3", Reason: "put a: misfired", Cause: "fired",
 		}, "stopped (deferred, s3): put a: misfired; cause: fired"},
+		{"an embedded store", pipeline.Stop{
+			Kind: stop.Fault, Upstream: "s3", Address: "embedded", Reason: "put a: disk full", Cause: "disk full",
+		}, "stopped (fault, embedded object store): put a; cause: disk full"},
+		{"a bucket of documents", pipeline.Stop{
+			Kind: stop.Deferred, Upstream: "s3", Address: "embedded (documents: AWS)", Reason: "503", Cause: "503",
+		}, "stopped (deferred, s3 at embedded (documents: AWS)); cause: 503"},
+		{"a state in a bucket", pipeline.Stop{
+			Kind: stop.Deferred, Upstream: "s3", Address: "embedded (state: AWS)", Reason: "503", Cause: "503",
+		}, "stopped (deferred, s3 at embedded (state: AWS)); cause: 503"},
 		{"no upstream", pipeline.Stop{Kind: stop.Fault, Reason: "disk full"}, "stopped (fault): disk full"},
 	} {
 		var out strings.Builder

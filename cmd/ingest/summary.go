@@ -34,8 +34,12 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 	}
 	writeWaiting(line, s)
 	if s.Stopped != nil {
-		line("%s", ink.bad(plain.Line(stopLine(s.Stopped))))
+		writeStop(w, indent, ink, s.Stopped)
 	}
+}
+
+func writeStop(w io.Writer, indent string, ink ink, stop *pipeline.Stop) {
+	fmt.Fprintln(w, indent+ink.bad(plain.Line(stopLine(stop))))
 }
 
 func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
@@ -111,10 +115,10 @@ func stopLine(stop *pipeline.Stop) string {
 	return line + after("; cause: ", stop.Cause)
 }
 
-// embeddedWords name what is embedded in the place of an upstream. Documents
-// come from a bucket also where the originals are embedded.
+// embeddedWords name what is embedded in the place of an upstream.
 var embeddedWords = map[string]string{
 	upstream.Model: "built-in model", upstream.VectorStore: "embedded vector store",
+	upstream.ObjectStore: "embedded object store",
 }
 
 // upstreamWords name the upstream of a stop and where it is.

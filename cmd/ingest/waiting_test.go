@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -78,6 +79,23 @@ func TestWaitingDocumentsOfAHeldJournal(t *testing.T) {
 	assert.Contains(t, o.summary.Stopped.Reason, "held by another run")
 	assert.Equal(t, 60, o.summary.Waiting)
 	assert.NotNil(t, o.summary.WaitingSince)
+}
+
+// A deletion and a comparison that had not begun said "0 documents in 0s: 0
+// ingested".
+func TestRefusalsOfAHeldJournalStandAlone(t *testing.T) {
+	c, _ := behind(t)
+	require.Equal(t, exitTemporary, c.ingest(t, "docs").code)
+	j, err := journal.Open(t.Context(), c.path(defaultState))
+	require.NoError(t, err)
+	defer j.Close()
+	for _, args := range [][]string{{"delete", "docs/"}, {"verify"}, {"verify", "--repair"}} {
+		o := c.run(t, args...)
+		assert.Equal(t, exitTemporary, o.code, args)
+		assert.Regexp(t, `^stopped \(deferred\): .* is held by another run .*\n$`, o.stdout, args)
+		assert.Equal(t, 1, strings.Count(o.stdout+o.stderr, "\n"), args)
+		assert.Contains(t, c.ingest(t, args...).summary.Stopped.Reason, "held by another run", args)
+	}
 }
 
 // A run without any document said "at least 0 documents wait".
