@@ -119,7 +119,7 @@ func (a *app) folders(ctx context.Context, names []string) error {
 	for _, name := range names {
 		folder := strings.TrimSuffix(name, "/") + "/"
 		if below, err := idsBelow(ctx, a.opened, a.destination(), folder); err == nil && len(below) > 0 {
-			found = append(found, fmt.Errorf("%s is no document; did you mean %s with the %s below it?",
+			found = append(found, fmt.Errorf("%s is not a document; did you mean %s with the %s below it?",
 				name, folder, numberOf(len(below), "document")))
 		}
 	}

@@ -15,8 +15,8 @@ type Place struct {
 	// StateAddress is where the state is, in a bucket of an object store, if
 	// that is not at Address.
 	StateAddress string
-	// SourceAddress is where documents in buckets are read, if there are such and
-	// that is not at Address.
+	// SourceAddress is where documents in buckets are read, if there may be
+	// such and that is not at Address.
 	SourceAddress string
 }
 

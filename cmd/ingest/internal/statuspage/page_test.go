@@ -269,13 +269,15 @@ func TestPageCountsMissingChanges(t *testing.T) {
 	assert.Contains(t, f.get("/").Body.String(), "3 changes before this one are missing")
 }
 
-// One of anything was "1 documents", "1 dead letters", "1 changes" or "1 calls".
+// One of anything was "1 documents", "1 dead letters", or "1 calls".
 func TestPageCountsOneInTheSingular(t *testing.T) {
 	f := newFixture(t, nil)
 	f.journal.problems = problems(journal.DeadLetter, 1, "a/")
 	f.journal.one = true
 	at := time.Now()
-	f.transition(resilience.Transition{Upstream: "s3", To: resilience.Open, Dropped: 1, Failures: 1, Eligible: 1, Reason: "r"})
+	f.transition(resilience.Transition{
+		Upstream: "s3", To: resilience.Open, Dropped: 1, Failures: 1, Eligible: 1, Reason: "r",
+	})
 	f.transition(resilience.Transition{Upstream: "s3", From: resilience.Open, To: resilience.Closed, Refused: 1})
 	f.PassBegins(at.Add(-time.Second))
 	f.Document(pipeline.Document{ID: "a", Result: pipeline.Ingested, Chunks: 1})
@@ -385,7 +387,7 @@ func TestProblems(t *testing.T) {
 	assert.Contains(t, f.get("/problems?status=deferred").Body.String(), "3000 in total")
 }
 
-// Of a status that no document has, the page showed dead letters, and 0 of them.
+// Of a status that no document has, the page showed "Dead letters", 0 of them.
 func TestProblemsOfAnUnknownStatus(t *testing.T) {
 	f := newFixture(t, nil)
 	for _, status := range []string{"foo", "ingested", "Deferred", "dead_letter "} {

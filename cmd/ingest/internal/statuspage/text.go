@@ -33,7 +33,7 @@ func plural(n int, one, many string) string {
 
 // noun is that of a count of any type, as templates have them.
 func noun(count any, one, many string) string {
-	n, _ := strconv.Atoi(fmt.Sprint(count)) // what is no number has many
+	n, _ := strconv.Atoi(fmt.Sprint(count)) // 0, which has many, if it is not a number
 	return plain.Noun(n, one, many)
 }
 
