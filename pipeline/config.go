@@ -126,6 +126,9 @@ type Config struct {
 	// Metrics counts what is done. Default: metrics.Ingest, which is on the
 	// default Prometheus registry.
 	Metrics *metrics.Pipeline
+	// ShowsSummary says that the Summary goes where the log goes, to one
+	// reader. What a Summary says is then logged at level Info only.
+	ShowsSummary bool
 	// Logger is told what a person should know. Default: slog.Default().
 	Logger *slog.Logger
 }

@@ -359,9 +359,18 @@ func (r *run) reportEmpty() error {
 			input))
 	}
 	for _, input := range r.empty.news(r.summary.EmptyInputs) {
-		r.Logger.Warn("nothing to ingest was found; check that the input is the right one", "input", input)
+		r.Logger.Log(r.lasting(), r.summaryLevel(), "nothing to ingest was found; check that the input is the right one",
+			"input", input)
 	}
 	return err
+}
+
+// summaryLevel is the level of what the summary says as well.
+func (r *run) summaryLevel() slog.Level {
+	if r.ShowsSummary {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 // emptied lists, in a stable order, the empty inputs from which the journal has
@@ -395,7 +404,7 @@ func (r *run) snapshots() (all []resilience.Snapshot) {
 
 // logStop says why the run ended early. A person who interrupted it knows.
 func (r *run) logStop(s *Stop) {
-	level := slog.LevelWarn
+	level := r.summaryLevel()
 	if s.Kind == StopInterrupted {
 		level = slog.LevelInfo
 	}

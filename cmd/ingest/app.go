@@ -137,6 +137,11 @@ func (a *app) printJSON(value any) {
 	}
 }
 
+// oneScreen reports whether results and logs go to the same person.
+func (a *app) oneScreen() bool {
+	return onTerminal(a.output) && onTerminal(a.stderr) && !a.settings.JSON && !a.settings.LogJSON
+}
+
 // onTerminal reports whether w is a terminal.
 func onTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)

@@ -69,13 +69,14 @@ func (d *deferrals) group(doc pipeline.Document) *deferral {
 }
 
 // lines are a line for each group, in a stable order: by the first document.
-func (d *deferrals) lines() []string {
+// What said names, as the line of a stop beside them does, is not said again.
+func (d *deferrals) lines(said *pipeline.Stop) []string {
 	groups := slices.SortedFunc(slices.Values(d.groups), func(a, b *deferral) int {
 		return strings.Compare(a.names[0], b.names[0])
 	})
 	var lines []string
 	for _, g := range groups {
-		lines = append(lines, g.line())
+		lines = append(lines, g.line(said))
 	}
 	if d.others > 0 {
 		lines = append(lines, numberOf(d.others, "document")+" for other reasons; 'ingest status --json' lists them")
@@ -86,20 +87,32 @@ func (d *deferrals) lines() []string {
 	return lines
 }
 
-func (g *deferral) line() string {
-	reason := plain.Line(g.reason)
+func (g *deferral) line(said *pipeline.Stop) string {
+	reason := ": " + plain.Line(g.reason)
+	if g.saidBy(said) {
+		reason = ""
+	}
 	var names []string
 	for _, name := range g.names {
 		names = append(names, plain.Name(name))
 	}
 	if g.documents == 1 {
-		return fmt.Sprintf("%s: %s (%s)", names[0], reason, g.stage)
+		return fmt.Sprintf("%s%s (%s)", names[0], reason, g.stage)
 	}
 	list := strings.Join(names, ", ")
 	if g.documents > len(names) {
 		list += fmt.Sprintf(" and %d more", g.documents-len(names))
 	}
-	return fmt.Sprintf("%d documents: %s (%s): %s", g.documents, reason, g.stage, list)
+	return fmt.Sprintf("%d documents%s (%s): %s", g.documents, reason, g.stage, list)
+}
+
+// saidBy reports whether a stop has the reason of the group.
+func (g *deferral) saidBy(stop *pipeline.Stop) bool {
+	if stop == nil {
+		return false
+	}
+	same := func(text string) bool { return plain.Pattern(text, g.names[0]) == g.key }
+	return same(stop.Reason) || same(stop.Cause)
 }
 
 // countOf is "1 document was" or "3 documents were".

@@ -180,7 +180,7 @@ func (d *display) summary(s pipeline.Summary) {
 		return
 	}
 	d.release()
-	for _, line := range d.deferred.lines() {
+	for _, line := range d.deferred.lines(s.Stopped) {
 		fmt.Fprintf(d.app.stdout, "%s  %s\n", d.app.ink.warn("deferred"), line)
 	}
 	d.deferred = deferrals{}

@@ -54,10 +54,10 @@ func TestDeferralsAreGrouped(t *testing.T) {
 		for _, doc := range docs {
 			d.add(doc)
 		}
-		assert.Equal(t, want, d.lines())
+		assert.Equal(t, want, d.lines(nil))
 		slices.Reverse(docs)
 	}
-	assert.Empty(t, new(deferrals).lines())
+	assert.Empty(t, new(deferrals).lines(nil))
 }
 
 // A server that answered 500 and one that answered 503 were one group.
@@ -70,7 +70,30 @@ func TestStatusesAreDifferentReasons(t *testing.T) {
 	assert.Equal(t, []string{
 		"2 documents: d/number0.md: HTTP 500, request 0 (embed): d/number0.md, d/number2.md",
 		"d/number1.md: d/number1.md: HTTP 503, request 1 (embed)",
-	}, d.lines())
+	}, d.lines(nil))
+}
+
+// A stop said one sentence in the lines of the deferred documents and in its
+// own.
+func TestDeferralsDoNotRepeatTheStop(t *testing.T) {
+	open := func(s int) string { return fmt.Sprintf("circuit breaker open; next probe in %ds", s) }
+	for name, row := range map[string]struct {
+		stop *pipeline.Stop
+		one  string
+		many string
+	}{
+		"its cause":  {&pipeline.Stop{Reason: "3 documents were deferred", Cause: open(57)}, "", ""},
+		"its reason": {&pipeline.Stop{Reason: open(57), Cause: "on fire"}, "", ""},
+		"another":    {&pipeline.Stop{Reason: "disk full"}, ": " + open(59), ": " + open(58)},
+		"no stop":    {nil, ": " + open(59), ": " + open(58)},
+	} {
+		var one, many deferrals
+		one.add(deferredFor("d/1.md", "embed", "deferred", open(59)))
+		many.add(deferredFor("d/2.md", "embed", "deferred", open(59)))
+		many.add(deferredFor("d/1.md", "embed", "deferred", open(58)))
+		assert.Equal(t, []string{"d/1.md" + row.one + " (embed)"}, one.lines(row.stop), name)
+		assert.Equal(t, []string{"2 documents" + row.many + " (embed): d/1.md, d/2.md"}, many.lines(row.stop), name)
+	}
 }
 
 func TestDeferralsForManyReasonsAreBounded(t *testing.T) {
@@ -79,7 +102,7 @@ func TestDeferralsForManyReasonsAreBounded(t *testing.T) {
 		d.add(deferredFor(fmt.Sprintf("d/%02d.md", i), "read", "changed", strings.Repeat("x", i+1)))
 	}
 	d.add(deferredFor("e.md", "embed", "stopped", stop.ErrEnded.Error()))
-	lines := d.lines()
+	lines := d.lines(nil)
 	require.Len(t, lines, deferralGroups+2)
 	assert.Equal(t, "10 documents for other reasons; 'ingest status --json' lists them", lines[deferralGroups])
 	assert.Equal(t, "1 document was not begun", lines[deferralGroups+1])

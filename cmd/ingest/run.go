@@ -133,7 +133,7 @@ func (c *IngestFlags) open(
 	if err != nil {
 		return nil, nil, show.unopened(ctx, err)
 	}
-	config.Report = show.document
+	config.Report, config.ShowsSummary = show.document, a.oneScreen()
 	for _, f := range change {
 		f(&config)
 	}

@@ -120,7 +120,7 @@ func (a *app) printStatus(s destinationStatus) {
 	if s.LastSuccess != nil {
 		fmt.Fprintf(a.stdout, "  last run with nothing left to do: %s\n", clock(*s.LastSuccess))
 	}
-	a.printProblems(s.Problems)
+	a.printProblems(s.Problems, s.LastRun)
 }
 
 // standing is the state of a breaker after a run, and what the run found of its
@@ -141,7 +141,7 @@ func standing(s pipeline.Summary, upstream string) string {
 
 // printProblems prints a line for each dead letter, and one for each group of
 // deferred documents.
-func (a *app) printProblems(problems []journal.Problem) {
+func (a *app) printProblems(problems []journal.Problem, last *pipeline.Summary) {
 	var deferred deferrals
 	for _, p := range problems {
 		if p.Status == journal.Deferred {
@@ -151,7 +151,11 @@ func (a *app) printProblems(problems []journal.Problem) {
 		fmt.Fprintf(a.stdout, "  %s  %s: %s (%s, %s)\n", a.ink.bad(string(p.Status)), plain.Name(p.ID),
 			plain.Line(p.Reason), p.Stage, p.Kind)
 	}
-	for _, line := range deferred.lines() {
+	var said *pipeline.Stop
+	if last != nil {
+		said = last.Stopped
+	}
+	for _, line := range deferred.lines(said) {
 		fmt.Fprintf(a.stdout, "  %s  %s\n", a.ink.warn("deferred"), line)
 	}
 }

@@ -102,11 +102,32 @@ func TestLogIsClearOfTheBar(t *testing.T) {
 	c, model := withModel(t, llmtest.Options{})
 	corpus(t, c, 100)
 	model.Script(llmtest.From(3, inOwnWords(http.StatusInternalServerError)))
-	s := c.terminal(t, "docs")
+	s := c.terminal(t, "docs", "--log-level=info")
 	text := s.rest()
 	require.Equal(t, exitTemporary, s.code(), text)
-	assert.Contains(t, text, "level=WARN")
+	assert.Contains(t, text, "level=INFO")
 	assert.NotRegexp(t, `\] *time=`, text)
+}
+
+// On a terminal, where log and results are side by side, a stop said the same
+// four times, and an empty folder was reported twice.
+func TestATerminalIsToldOnce(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{})
+	corpus(t, c, 4)
+	require.NoError(t, os.Mkdir(c.path("empty"), 0o755))
+	s := c.terminal(t, "empty")
+	text := s.rest()
+	require.Zero(t, s.code(), text)
+	assert.Equal(t, 1, strings.Count(text, "nothing to ingest"), text)
+	assert.Contains(t, c.run(t, "empty").stderr, "nothing to ingest", "a log of its own has it")
+
+	model.Script(llmtest.All(inOwnWords(http.StatusUnauthorized)))
+	s = c.terminal(t, "docs")
+	text = s.rest()
+	require.Equal(t, exitDenied, s.code(), text)
+	assert.Equal(t, 1, strings.Count(text, ownWords), text)
+	assert.Contains(t, c.run(t, "docs").stderr, "run stopped", "a log of its own has it")
+	assert.Equal(t, 1, strings.Count(c.run(t, "status").stdout, ownWords))
 }
 
 func TestColorsOnATerminal(t *testing.T) {
