@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -26,8 +27,7 @@ func newBar(to io.Writer) *progressbar.ProgressBar {
 	line := barLine{to.(*os.File)}
 	return progressbar.NewOptions(-1, progressbar.OptionSetWriter(line), progressbar.OptionShowCount(),
 		progressbar.OptionSetWidth(min(barWidth, max(1, line.columns()-countsWidth))),
-		progressbar.OptionShowIts(), progressbar.OptionSetItsString("documents"), progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(true),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(100*time.Millisecond))
 }
 
@@ -52,4 +52,19 @@ func (l barLine) Write(p []byte) (int, error) {
 	}
 	_, err := io.WriteString(l.terminal, strings.Join(lines, "\r"))
 	return len(p), err
+}
+
+// rate is how many documents end in a time, in front of the bar. It is empty
+// until there is a rate.
+func rate(documents int, took time.Duration) string {
+	perSecond := float64(documents) / took.Seconds()
+	switch {
+	case documents == 0 || took < time.Second:
+		return ""
+	case perSecond >= 1:
+		return numberOf(int(math.Round(perSecond)), "document") + "/s "
+	case perSecond >= 1.0/60:
+		return numberOf(int(math.Round(perSecond*60)), "document") + "/min "
+	}
+	return "less than 1 document/min "
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 
@@ -32,6 +33,8 @@ type display struct {
 	drawing  sync.Mutex
 	bar      *progressbar.ProgressBar // nil unless stderr is a terminal; see newBar
 	counted  bool                     // the summary has the total; guarded by drawing
+	began    time.Time                // the bar
+	ended    int                      // documents that the bar has; guarded by drawing
 	hold     bool
 	held     []heldLine
 	deferred deferrals
@@ -46,6 +49,7 @@ func newDisplay(a *app) *display {
 		return d
 	}
 	if d.bar = newBar(a.stderr); d.bar != nil {
+		d.began = time.Now()
 		a.drawn.Store(d)
 	}
 	return d
@@ -116,7 +120,11 @@ func (d *display) document(doc pipeline.Document) {
 		d.app.printJSON(doc)
 		return
 	}
-	d.step(func(bar *progressbar.ProgressBar) error { return bar.Add(1) })
+	d.step(func(bar *progressbar.ProgressBar) error {
+		d.ended++
+		bar.Describe(rate(d.ended, time.Since(d.began)))
+		return bar.Add(1)
+	})
 	name, ink := plain.Name(doc.ID), d.app.ink
 	switch doc.Result {
 	case pipeline.DeadLetter:

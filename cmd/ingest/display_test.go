@@ -163,6 +163,26 @@ func TestSummaryEndsWithTheCause(t *testing.T) {
 	}
 }
 
+// The bar began with "0 documents/hr".
+func TestRateOfTheBar(t *testing.T) {
+	for _, row := range []struct {
+		documents int
+		took      time.Duration
+		want      string
+	}{
+		{0, 0, ""},
+		{0, time.Hour, ""},
+		{5, 900 * time.Millisecond, ""},
+		{1, time.Second, "1 document/s "},
+		{250, 10 * time.Second, "25 documents/s "},
+		{9, 10 * time.Second, "54 documents/min "},
+		{1, time.Minute, "1 document/min "},
+		{1, time.Hour, "less than 1 document/min "},
+	} {
+		assert.Equal(t, row.want, rate(row.documents, row.took), "%d in %v", row.documents, row.took)
+	}
+}
+
 func withBar(drawn io.Writer) *display {
 	a := &app{settings: &Settings{}, stdout: io.Discard, audit: &auditLog{}}
 	return &display{app: a, bar: progressbar.NewOptions(-1, progressbar.OptionSetWriter(drawn))}

@@ -72,9 +72,9 @@ func TestProgressShowsTheTotal(t *testing.T) {
 	corpus(t, c, 41)
 	model.Script(llmtest.From(2, llmtest.Hang()))
 	s := c.terminal(t, "docs", "docs/report000.md")
-	s.await(t, `\(0/41, `)
+	s.await(t, `\(0/41\)`)
 	require.NoError(t, s.signal(os.Interrupt))
-	s.rest()
+	assert.NotContains(t, s.rest(), "documents/hr")
 	assert.Equal(t, 128+int(syscall.SIGINT), s.code())
 }
 
@@ -94,7 +94,7 @@ func TestBarIsNoWiderThanTheTerminal(t *testing.T) {
 	}
 	c.env = []string{"TERM=dumb", "PENSTOCK_STATE=" + t.TempDir()}
 	s := c.terminal(t, "docs")
-	assert.NotContains(t, s.rest(), "documents/", "a terminal that cannot draw over a line")
+	assert.NotContains(t, s.rest(), "%", "a terminal that cannot draw over a line")
 }
 
 // A line of the log is not written over the bar.
