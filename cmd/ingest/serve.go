@@ -107,6 +107,7 @@ type service struct {
 	page     *statuspage.Page
 	show     *display
 	pace     pace
+	lost     lost
 	census   *source.Census // of the pass
 	unlisted []string       // reasons that the last pass has logged
 }
@@ -147,11 +148,44 @@ func (c *serveCmd) newPage(s *service, j *journal.Journal) (*statuspage.Page, er
 }
 
 // document shows a document unless it is unchanged, as most are in most passes.
+// So is an input that cannot be listed for the reason of the pass before.
 func (s *service) document(d pipeline.Document) {
 	s.page.Document(d)
-	if d.Result != pipeline.Unchanged && d.Result != pipeline.KnownDeadLetter {
-		s.show.document(d)
+	if d.Result == pipeline.Unchanged || d.Result == pipeline.KnownDeadLetter || s.lost.known(d) {
+		return
 	}
+	s.show.document(d)
+}
+
+// lost are the inputs that passes cannot list, with the reasons. The zero value
+// is ready to use.
+type lost struct {
+	before, now map[[2]string]bool // of the last pass and of this one
+	again       int                // inputs of this pass that are among those of the last
+}
+
+// known reports whether a document is an input that the last pass could not
+// list either.
+func (l *lost) known(d pipeline.Document) bool {
+	if d.Result != pipeline.DeadLetter || d.Stage != "list" {
+		return false
+	}
+	key := [2]string{d.ID, d.Reason}
+	if l.now == nil {
+		l.now = map[[2]string]bool{}
+	}
+	l.now[key] = true
+	if l.before[key] {
+		l.again++
+	}
+	return l.before[key]
+}
+
+// pass ends a pass and returns how many of its inputs were known to be lost.
+func (l *lost) pass() (again int) {
+	again = l.again
+	*l = lost{before: l.now}
+	return again
 }
 
 // run serves the page and runs passes until ctx is done or the server fails.
@@ -255,7 +289,8 @@ func (s *service) report(ctx context.Context, summary pipeline.Summary, err erro
 	if err != nil && !logged && len(summary.Unlisted) == 0 && ctx.Err() == nil {
 		s.app.log.Warn("a pass ended early", "error", err)
 	}
-	if summary.Documents > summary.Unchanged+summary.KnownDeadLetters+summary.Skipped || summary.Stopped != nil {
+	quiet := summary.Unchanged + summary.KnownDeadLetters + summary.Skipped + s.lost.pass()
+	if summary.Documents > quiet || summary.Stopped != nil {
 		s.show.summary(summary)
 	}
 	s.app.deliver(context.WithoutCancel(ctx))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -89,6 +91,51 @@ func (s *served) stop(t *testing.T, signal syscall.Signal) (code int, took time.
 	require.NoError(t, s.cmd.Process.Signal(signal))
 	_ = s.cmd.Wait() // an exit code other than 0 is in the state
 	return s.cmd.ProcessState.ExitCode(), time.Since(start)
+}
+
+// An input that was missing for a night was a line of results in each pass.
+func TestServeSaysOnceThatAnInputIsMissing(t *testing.T) {
+	c := newCommand(t)
+	c.write(t, "docs/0.md", "Pump 0.")
+	c.write(t, "mount/a.md", "Pump a.")
+	s := c.serve(t, "--interval=50ms", "docs", "mount")
+	s.await(t, "/", "<dt>documents complete</dt><dd>2</dd>")
+	complete := 2
+	passes := func() { // three of them at least
+		for range 3 {
+			c.write(t, fmt.Sprintf("docs/%d.md", complete), fmt.Sprintf("Pump %d.", complete))
+			complete++
+			s.await(t, "/", fmt.Sprintf("<dt>documents complete</dt><dd>%d</dd>", complete))
+		}
+	}
+	for range 2 {
+		c.rename(t, "mount", "away")
+		s.await(t, "/", "Some of the inputs have not been readable")
+		passes()
+		c.rename(t, "away", "mount")
+		s.await(t, "/", "All is well")
+	}
+	s.stop(t, syscall.SIGTERM)
+	assert.Equal(t, 2, strings.Count(s.out(), "cannot list mount"), "once for each time that it went missing")
+}
+
+// What a pass says of its inputs is remembered until the next one alone.
+func TestLostInputsAreNewsWhenTheyChange(t *testing.T) {
+	missing := func(id, reason string) pipeline.Document {
+		return pipeline.Document{ID: id, Result: pipeline.DeadLetter, Stage: "list", Reason: reason}
+	}
+	var l lost
+	assert.False(t, l.known(missing("a", "gone")))
+	assert.Zero(t, l.pass())
+	assert.True(t, l.known(missing("a", "gone")))
+	assert.False(t, l.known(missing("b", "gone")))
+	assert.False(t, l.known(pipeline.Document{ID: "c", Result: pipeline.DeadLetter, Stage: "parse"}))
+	assert.Equal(t, 1, l.pass())
+	assert.False(t, l.known(missing("a", "no permission")), "for another reason")
+	assert.True(t, l.known(missing("b", "gone")))
+	assert.Equal(t, 1, l.pass())
+	assert.Zero(t, l.pass())
+	assert.False(t, l.known(missing("b", "gone")), "it was there in between")
 }
 
 func TestServeIngestsWhatComes(t *testing.T) {
