@@ -27,7 +27,8 @@ func newBar(to io.Writer) *progressbar.ProgressBar {
 	line := barLine{to.(*os.File)}
 	return progressbar.NewOptions(-1, progressbar.OptionSetWriter(line), progressbar.OptionShowCount(),
 		progressbar.OptionSetWidth(min(barWidth, max(1, line.columns()-countsWidth))),
-		progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(true),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(100*time.Millisecond))
 }
 
