@@ -140,7 +140,7 @@ func TestCancelledAtEachStage(t *testing.T) {
 			tell := func() { started <- struct{}{} }
 			said, watch := tell, func(*s3.Options) {}
 			if name == "in the body" {
-				said, watch = nil, func(o *s3.Options) { o.HTTPClient = &ticking{o.HTTPClient, "<Lis", tell} }
+				said, watch = nil, func(o *s3.Options) { o.HTTPClient = &reading{o.HTTPClient, tell} }
 			}
 			url := hostile.Serve(t, hostile.Stalled(text, said))
 			client := newClient(t, objectstore.Config{Endpoint: url}, watch)
@@ -169,6 +169,30 @@ func TestCancelledAtEachStage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reading calls begun when the body of an answer is first read.
+type reading struct {
+	s3.HTTPClient
+	begun func()
+}
+
+func (c *reading) Do(r *http.Request) (*http.Response, error) {
+	resp, err := c.HTTPClient.Do(r)
+	if err == nil {
+		resp.Body = &readingBody{ReadCloser: resp.Body, begun: sync.OnceFunc(c.begun)}
+	}
+	return resp, err
+}
+
+type readingBody struct {
+	io.ReadCloser
+	begun func()
+}
+
+func (b *readingBody) Read(p []byte) (int, error) {
+	b.begun()
+	return b.ReadCloser.Read(p)
 }
 
 // headersSuffice are operations that are over with the headers of the answer.
