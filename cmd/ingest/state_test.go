@@ -79,7 +79,7 @@ func TestStateInTheObjectStore(t *testing.T) {
 	second := first.pod(t)
 	status := second.run(t, "status")
 	require.Zero(t, status.code, status.stderr)
-	assert.Contains(t, status.stdout, fmt.Sprintf("%d documents, %d chunks, %d dead letters, %d deferred",
+	assert.Contains(t, status.stdout, fmt.Sprintf("%d documents, %d chunks, %d dead letter, %d deferred",
 		o.summary.Ingested, o.summary.Chunks, o.summary.DeadLetters, o.summary.Deferred))
 	assert.Contains(t, status.stdout, "breaker llm: open")
 	listed := second.run(t, "--json", "status")
