@@ -16,39 +16,35 @@ import (
 
 // A large folder is read once for a listing, and again when it has changed.
 func TestLargeFolderIsRemembered(t *testing.T) {
-	dir := t.TempDir()
-	s, err := Open(dir)
-	require.NoError(t, err)
-	defer s.Close()
-	_, err = s.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
-	require.NoError(t, err)
+	s, bucket := openTemp(t)
+	dir := s.root.Name()
 	key := func(i int) string { return fmt.Sprintf("k/%04d/a", i) }
 	var want []string
-	put(t, s, "bucket", key(0), "")
-	object, err := os.ReadFile(filepath.Join(dir, "bucket", "k", "0000", "a@"))
+	put(t, s, bucket, key(0), "")
+	object, err := os.ReadFile(filepath.Join(dir, bucket, "k", "0000", "a@"))
 	require.NoError(t, err)
 	for i := range 1100 { // 1,100 puts would take seconds
-		name := filepath.Join(dir, "bucket", filepath.FromSlash(key(2*i))+"@")
+		name := filepath.Join(dir, bucket, filepath.FromSlash(key(2*i))+"@")
 		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
 		require.NoError(t, os.WriteFile(name, object, 0o644))
 		want = append(want, key(2*i))
 	}
-	assert.Equal(t, want, listAll(t, s, "bucket", 100))
+	assert.Equal(t, want, listAll(t, s, bucket, 100))
 	assert.Nil(t, s.last.Load(), "it has just changed")
 
 	aged := func() {
 		at := time.Now().Add(-time.Hour)
-		require.NoError(t, os.Chtimes(filepath.Join(dir, "bucket", "k"), at, at))
+		require.NoError(t, os.Chtimes(filepath.Join(dir, bucket, "k"), at, at))
 	}
 	aged()
-	in := &s3.ListObjectsV2Input{Bucket: aws.String("bucket"), MaxKeys: aws.Int32(500)}
+	in := &s3.ListObjectsV2Input{Bucket: aws.String(bucket), MaxKeys: aws.Int32(500)}
 	page, err := s.ListObjectsV2(t.Context(), in)
 	require.NoError(t, err)
 	require.NotNil(t, s.last.Load())
-	assert.Equal(t, want, listAll(t, s, "bucket", 100))
-	assert.Equal(t, want, listAll(t, s, "bucket", 7))
+	assert.Equal(t, want, listAll(t, s, bucket, 100))
+	assert.Equal(t, want, listAll(t, s, bucket, 7))
 
-	put(t, s, "bucket", key(2001), "")
+	put(t, s, bucket, key(2001), "")
 	_, err = s.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: in.Bucket, Key: aws.String(key(2000))})
 	require.NoError(t, err)
 	in.ContinuationToken, in.MaxKeys = page.NextContinuationToken, nil
@@ -68,19 +64,15 @@ func TestLargeFolderIsRemembered(t *testing.T) {
 // Each deletion of a document listed its folder, and read the names of all
 // others: that of 3,000 took a minute.
 func TestListingBelowALargeFolderDoesNotReadIt(t *testing.T) {
-	dir := t.TempDir()
-	s, err := Open(dir)
-	require.NoError(t, err)
-	defer s.Close()
-	_, err = s.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
-	require.NoError(t, err)
-	large := filepath.Join(dir, "bucket", "k")
+	s, bucket := openTemp(t)
+	dir := s.root.Name()
+	large := filepath.Join(dir, bucket, "k")
 	for i := range maxPage + 100 {
 		require.NoError(t, os.MkdirAll(filepath.Join(large, fmt.Sprintf("%04d", i)), 0o755))
 	}
 	long := strings.Repeat("Long ", 100)
 	for _, key := range []string{"k/0007/a", "k/0007/b/c", "k/0007//d", "k/" + long + "/e", "k/0007x"} {
-		put(t, s, "bucket", key, "")
+		put(t, s, bucket, key, "")
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(large, "file"), nil, 0o644))
 	at := time.Now().Add(-time.Hour)
@@ -99,7 +91,7 @@ func TestListingBelowALargeFolderDoesNotReadIt(t *testing.T) {
 		{"k/file/below/", nil},
 	} {
 		page, err := s.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{
-			Bucket: aws.String("bucket"), Prefix: aws.String(row.prefix),
+			Bucket: aws.String(bucket), Prefix: aws.String(row.prefix),
 		})
 		require.NoError(t, err, row.prefix)
 		var keys []string
@@ -110,7 +102,7 @@ func TestListingBelowALargeFolderDoesNotReadIt(t *testing.T) {
 		assert.Nil(t, s.last.Load(), "the names of the folder were not read")
 	}
 	page, err := s.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{
-		Bucket: aws.String("bucket"), Prefix: aws.String(strings.Repeat("k/", maxKey)),
+		Bucket: aws.String(bucket), Prefix: aws.String(strings.Repeat("k/", maxKey)),
 	})
 	require.NoError(t, err)
 	assert.Empty(t, page.Contents)
