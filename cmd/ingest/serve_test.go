@@ -271,15 +271,23 @@ func TestServeRecordsAPassWithoutItsInputs(t *testing.T) {
 	s.await(t, "/metrics", `ingest_last_run_result{result="done"} 1`)
 }
 
-// Where a volume was not mounted, the page said that all was well, and each
-// pass logged a line and was a success.
-func TestServeIsNotReadyOverAnInputThatHasBecomeEmpty(t *testing.T) {
+// servesTwoInputs starts a service of two folders, docs and notes, with a
+// document each, and waits until it is ready.
+func servesTwoInputs(t *testing.T) (*command, *served) {
+	t.Helper()
 	c := newCommand(t)
 	c.write(t, "docs/a.md", "A text.")
 	c.write(t, "notes/b.md", "Another text.")
 	s := c.serve(t, "--interval=100ms", "docs", "notes")
 	s.await(t, "/", "<dt>documents complete</dt><dd>2</dd>")
 	s.await(t, "/readyz", "ready\n")
+	return c, s
+}
+
+// Where a volume was not mounted, the page said that all was well, and each
+// pass logged a line and was a success.
+func TestServeIsNotReadyOverAnInputThatHasBecomeEmpty(t *testing.T) {
+	c, s := servesTwoInputs(t)
 	c.rename(t, "docs/a.md", "elsewhere.md")
 	s.await(t, "/readyz", "not ready: the last pass went without some of its inputs: nothing is left in docs")
 	s.await(t, "/", "Some of the inputs have not been readable")
@@ -298,12 +306,7 @@ func TestServeIsNotReadyOverAnInputThatHasBecomeEmpty(t *testing.T) {
 // While one of two folders was missing, the service was ready, and its page
 // said that all was well.
 func TestServeIsNotReadyWithoutOneOfItsInputs(t *testing.T) {
-	c := newCommand(t)
-	c.write(t, "docs/a.md", "A text.")
-	c.write(t, "notes/b.md", "Another text.")
-	s := c.serve(t, "--interval=100ms", "docs", "notes")
-	s.await(t, "/", "<dt>documents complete</dt><dd>2</dd>")
-	s.await(t, "/readyz", "ready\n")
+	c, s := servesTwoInputs(t)
 	c.rename(t, "notes", "elsewhere")
 	s.await(t, "/readyz", "not ready: the last pass went without some of its inputs: cannot list notes: no such file")
 	s.await(t, "/", "Some of the inputs have not been readable")
