@@ -61,10 +61,15 @@ func (c *cutting) pieces(d *document, in parse.Input) iter.Seq2[chunk.Chunk, err
 			yield(chunk.Chunk{}, err)
 			return
 		}
-		if kept != nil {
-			all = func(yield func(chunk.Chunk, error) bool) { eachOf(kept, yield) }
+		if kept == nil {
+			all(yield)
+			return
 		}
-		all(yield)
+		for _, piece := range kept {
+			if !yield(piece, nil) {
+				return
+			}
+		}
 	}
 }
 
@@ -84,14 +89,6 @@ func (c *cutting) readWhole(all iter.Seq2[chunk.Chunk, error]) (kept []chunk.Chu
 		kept = append(kept, piece)
 	}
 	return kept, nil
-}
-
-func eachOf(pieces []chunk.Chunk, yield func(chunk.Chunk, error) bool) {
-	for _, piece := range pieces {
-		if !yield(piece, nil) {
-			return
-		}
-	}
 }
 
 // send hands a part to the committers.
