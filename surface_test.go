@@ -27,7 +27,7 @@ var surface = map[string]int{
 	"pipeline/chunk":              11,
 	"pipeline/embed":              8,
 	"pipeline/enrich":             15,
-	"pipeline/journal":            16,
+	"pipeline/journal":            17,
 	"pipeline/lease":              10,
 	"pipeline/modelserver":        13,
 	"pipeline/parse":              11,

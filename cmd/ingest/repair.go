@@ -21,7 +21,7 @@ type retryCmd struct {
 
 // Run ingests the documents that failed or were deferred, and no others.
 func (c *retryCmd) Run(ctx context.Context, a *app) error {
-	if !a.hasJournal(ctx) {
+	if !a.hasJournal() {
 		return a.nothingHere()
 	}
 	p, show, err := c.open(ctx, a, false, func(config *pipeline.Config) { config.RetryDeadLetters = true })
@@ -79,7 +79,7 @@ type deleteCmd struct {
 
 // Run deletes documents: chunks, originals and journal entries.
 func (c *deleteCmd) Run(ctx context.Context, a *app) error {
-	if !a.hasJournal(ctx) && !a.hasStore() {
+	if !a.hasJournal() && !a.hasStore() {
 		return a.nothingHere()
 	}
 	var missing []string
@@ -200,7 +200,7 @@ type verifyCmd struct {
 // Run compares the journal with the vector store and the originals.
 func (c *verifyCmd) Run(ctx context.Context, a *app) error {
 	a.onlyLooks = !c.Repair
-	if !a.hasJournal(ctx) && !a.hasStore() {
+	if !a.hasJournal() && !a.hasStore() {
 		return a.nothingHere()
 	}
 	p, _, err := new(IngestFlags).open(ctx, a, false)

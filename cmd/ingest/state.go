@@ -83,15 +83,9 @@ func (a *app) journal(ctx context.Context, look bool) (*journal.Journal, error) 
 
 // hasJournal reports whether the state folder has a journal, damaged or not. A
 // state in an object store may have one.
-func (a *app) hasJournal(ctx context.Context) bool {
-	if _, _, remote := a.settings.remoteState(); remote {
-		return true
-	}
-	j, err := journal.OpenReadOnly(ctx, a.settings.State)
-	if err == nil {
-		err = j.Close()
-	}
-	return !errors.Is(err, fs.ErrNotExist)
+func (a *app) hasJournal() bool {
+	_, _, remote := a.settings.remoteState()
+	return remote || journal.Exists(a.settings.State)
 }
 
 // hasStore reports whether there may be a vector store.

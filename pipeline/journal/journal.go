@@ -228,10 +228,10 @@ func openLocked(ctx context.Context, folder string) (*Journal, error) {
 // The folder need not be writable. The error satisfies errors.Is(err,
 // fs.ErrNotExist) without a journal.
 func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
-	file := filepath.Join(folder, fileName)
-	if _, err := os.Stat(file); err != nil {
+	if err := exists(folder); err != nil {
 		return nil, err
 	}
+	file := filepath.Join(folder, fileName)
 	j, err := open(ctx, file, "mode=ro", true)
 	if !frozen.Unwritable(err) {
 		return j, err
@@ -245,6 +245,15 @@ func OpenReadOnly(ctx context.Context, folder string) (*Journal, error) {
 	}
 	j.still = still
 	return j, nil
+}
+
+// Exists reports whether there is a journal in folder, damaged or not. Where
+// that cannot be known, there may be one.
+func Exists(folder string) bool { return !errors.Is(exists(folder), fs.ErrNotExist) }
+
+func exists(folder string) error {
+	_, err := os.Stat(filepath.Join(folder, fileName))
+	return err
 }
 
 // Held reports whether a process holds the journal in folder.
