@@ -270,7 +270,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	corpus(t, c, 5)
 	first := c.start(t.Context(), "docs")
 	require.NoError(t, first.Start())
-	<-asked
+	asked()
 	second := c.run(t, "docs")
 	assert.Equal(t, exitTemporary, second.code)
 	assert.Contains(t, second.stdout, fmt.Sprintf("held by another run (process %d on ", first.Process.Pid))

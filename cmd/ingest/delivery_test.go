@@ -214,7 +214,7 @@ func TestTextfileWhileAnotherRunHoldsTheJournal(t *testing.T) {
 	c.write(t, "docs/a.md", "A text.")
 	first := c.start(t.Context(), "docs")
 	require.NoError(t, first.Start())
-	<-asked
+	asked()
 	require.Equal(t, exitTemporary, c.run(t, "docs").code)
 	text := c.read(t, "out.prom")
 	assert.Contains(t, text, `ingest_last_run_result{result="deferred"} 1`)

@@ -19,7 +19,7 @@ import (
 )
 
 // gatedModel is a model that answers when it is told to.
-func gatedModel(t *testing.T) (url string, asked <-chan struct{}, release func()) {
+func gatedModel(t *testing.T) (url string, asked, release func()) {
 	t.Helper()
 	gate, calls := make(chan struct{}), make(chan struct{}, 100)
 	model := llmtest.NewHandler(llmtest.Options{})
@@ -32,7 +32,15 @@ func gatedModel(t *testing.T) (url string, asked <-chan struct{}, release func()
 		model.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	return server.URL + "/v1", calls, sync.OnceFunc(func() { close(gate) })
+	asked = func() {
+		t.Helper()
+		select {
+		case <-calls:
+		case <-time.After(time.Minute):
+			require.Fail(t, "the model is not asked")
+		}
+	}
+	return server.URL + "/v1", asked, sync.OnceFunc(func() { close(gate) })
 }
 
 // till is a model server that writes down which texts each run had embedded.

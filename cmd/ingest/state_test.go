@@ -121,7 +121,7 @@ func TestStateIsHeldByOneRun(t *testing.T) {
 	corpus(t, c, 5)
 	first := c.start(t.Context(), "docs")
 	require.NoError(t, first.Start())
-	<-asked
+	asked()
 	other := c.pod(t)
 	holder := fmt.Sprintf("held by another run (process %d on ", first.Process.Pid)
 	for range 2 { // the second time the lease has been renewed
@@ -159,9 +159,9 @@ func TestStateIsTakenOver(t *testing.T) {
 	url, asked, release := gatedModel(t)
 	c := remote(t, url)
 	corpus(t, c, 5)
-	done := make(chan output)
+	done := make(chan output, 1)
 	go func() { done <- c.ingest(t, "docs") }()
-	<-asked
+	asked()
 	require.NotEmpty(t, keys("state/lease/"))
 	takeOver(t, 999)
 	o := <-done
@@ -181,7 +181,7 @@ func TestStateOfAnInterruptedRun(t *testing.T) {
 	corpus(t, c, 5)
 	run := c.start(t.Context(), "docs")
 	require.NoError(t, run.Start())
-	<-asked
+	asked()
 	before := time.Now()
 	require.NoError(t, run.Process.Signal(os.Interrupt))
 	require.Error(t, run.Wait())

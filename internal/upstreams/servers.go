@@ -73,10 +73,9 @@ func seaweedSpec() (Spec, error) {
 			args := []string{
 				"mini", "-dir=" + dir, "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-bucket=" + s3.Bucket,
 				"-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
-				"-s3.localSocket=" + filepath.Join(
-					dir,
-					"s3.sock",
-				), "-filer.localSocket=" + filepath.Join(dir, "filer.sock"),
+				"-master.volumeSizeLimitMB=64", "-volume.max=1000", // whatever the size of the disk
+				"-s3.localSocket=" + filepath.Join(dir, "s3.sock"),
+				"-filer.localSocket=" + filepath.Join(dir, "filer.sock"),
 			}
 			for i, name := range seaweedPorts {
 				args = append(args, fmt.Sprintf("-%s=%d", name, ports[i]))
