@@ -37,7 +37,7 @@ var surface = map[string]int{
 	"pipeline/state":              10,
 	"pipeline/stop":               30,
 	"pipeline/version":            14,
-	"resilience":                  34,
+	"resilience":                  40,
 	"resilience/fallback":         9,
 	"resilience/inflight":         4,
 	"resilience/trip":             5,
