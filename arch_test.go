@@ -42,6 +42,14 @@ var arrows = []rule{
 	{"resilience/trip", nil, "it is words: the rules by which a breaker opens"},
 	{"resilience/fallback", []string{"resilience"}, "it answers in place of a breaker that refuses"},
 	{"resilience/inflight", []string{"resilience"}, "it bounds the calls through a breaker"},
+	{
+		"resilience/storetest",
+		[]string{"resilience"},
+		"what every store of shared breakers must do, as a test that any of them can run",
+	},
+	{"resilience/redisstore", []string{"resilience"}, "a store knows keys, values and versions, and no breaker"},
+	{"resilience/natsstore", []string{"resilience"}, "a store knows keys, values and versions, and no breaker"},
+	{"resilience/filestate", []string{"resilience"}, "a store knows keys, values and versions, and no breaker"},
 
 	{"internal/cafile", nil, "one reading of the operator's certificate authorities"},
 	{"internal/inband", nil, "one reading of an error that says nothing"},
@@ -213,14 +221,19 @@ var only = []rule{
 	},
 	{
 		"github.com/stretchr/testify",
-		[]string{"objectstore/objectstoretest", "vectorstore/vectorstoretest"},
+		[]string{"objectstore/objectstoretest", "vectorstore/vectorstoretest", "resilience/storetest"},
 		"it is for tests",
 	},
+	{"go.uber.org/goleak", []string{"internal/door/doortest", "resilience/storetest"}, "it is for tests"},
+	{"github.com/redis/go-redis", []string{"resilience/redisstore"}, "one package speaks to Redis"},
+	{"github.com/nats-io/nats.go", []string{"resilience/natsstore"}, "one package speaks to NATS"},
+	{"github.com/nats-io/nats-server", nil, "it is for tests"},
 	{"github.com/Shopify/toxiproxy", []string{"internal/upstreams/network"}, "it is for tests"},
 	{"testing", []string{
 		"internal/upstreams", "internal/bucket", "internal/door/doortest", "testutil",
 		"objectstore/objectstoretest",
 		"vectorstore/vectorstoretest",
+		"resilience/storetest",
 	}, "test helpers alone take a testing.TB"},
 	{
 		"github.com/sashabaranov/go-openai",
@@ -377,9 +390,12 @@ func TestOnlySomeImport(t *testing.T) {
 	}
 }
 
+// The stores of shared breakers have the libraries of their servers; no door
+// imports one, so a program has those that it names.
 func TestResilienceStandsOnTheStandardLibrary(t *testing.T) {
+	alone := []string{"resilience", "resilience/fallback", "resilience/inflight", "resilience/trip"}
 	for _, f := range files(t) {
-		if f.test || !under(f.dir, "resilience") {
+		if f.test || !slices.Contains(alone, f.dir) && !under(f.dir, "resilience/internal") {
 			continue
 		}
 		for _, name := range f.imports() {

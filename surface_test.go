@@ -40,6 +40,7 @@ var surface = map[string]int{
 	"resilience":                  40,
 	"resilience/fallback":         9,
 	"resilience/inflight":         4,
+	"resilience/storetest":        4,
 	"resilience/trip":             5,
 	"testutil":                    20,
 	"testutil/hostile":            7,

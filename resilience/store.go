@@ -11,8 +11,8 @@ import (
 // A store knows keys, values and versions, and nothing of breakers. It is safe
 // for concurrent use. Every method returns soon after its context ends.
 type Store interface {
-	// Load returns the record of key. Its Version is 0 if there is none; Now
-	// counts then too.
+	// Load returns the record of key. Without one its Value is empty, and Now
+	// counts too.
 	Load(ctx context.Context, key string) (Record, error)
 	// Swap replaces the record of key if its version is the given one, 0 for a
 	// key without a record, and returns what is there after: the new record, or
@@ -23,12 +23,13 @@ type Store interface {
 	Swap(ctx context.Context, key string, version uint64, value []byte, keep time.Duration) (Record, error)
 	// Watch calls changed with every record that there is, then present once,
 	// then changed with every record that is written or removed from then on,
-	// until it may have missed one: it then returns an error, at the latest 5 s
-	// after the connection was lost. It returns nil only when ctx has ended. The
-	// calls come one at a time, those for one key in the order of their
+	// until it may have missed one: it then returns an error, at the latest
+	// 5 s after the connection was lost. It returns nil only when ctx has ended.
+	// The calls come one at a time, those for one key in the order of their
 	// versions; of several writes in a row the last may stand for all. A record
-	// that was removed has an empty Value. The Now of a record that changed
-	// reports may be zero.
+	// that was removed has an empty Value, and the version of its removal. One
+	// that the store forgot or lost is not reported. The Now of a record that
+	// changed reports may be zero.
 	Watch(ctx context.Context, present func(), changed func(key string, r Record)) error
 }
 
