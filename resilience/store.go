@@ -24,12 +24,12 @@ type Store interface {
 	// Watch calls changed with every record that there is, then present once,
 	// then changed with every record that is written or removed from then on,
 	// until it may have missed one: it then returns an error, at the latest
-	// 5 s after the connection was lost. It returns nil only when ctx has ended.
-	// The calls come one at a time, those for one key in the order of their
-	// versions; of several writes in a row the last may stand for all. A record
-	// that was removed has an empty Value, and the version of its removal. One
-	// that the store forgot or lost is not reported. The Now of a record that
-	// changed reports may be zero.
+	// 5 s after the connection was lost. It returns nil only when ctx has
+	// ended. The calls come one at a time, those for one key in the order of
+	// their versions; of several writes in a row the last may stand for all. A
+	// record that was removed has an empty Value, and the version of its
+	// removal. One that the store forgot or lost is not reported. The Now of a
+	// record that changed reports may be zero.
 	Watch(ctx context.Context, present func(), changed func(key string, r Record)) error
 }
 
