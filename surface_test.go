@@ -39,6 +39,7 @@ var surface = map[string]int{
 	"pipeline/version":            14,
 	"resilience":                  40,
 	"resilience/fallback":         9,
+	"resilience/filestate":        4,
 	"resilience/inflight":         4,
 	"resilience/storetest":        4,
 	"resilience/trip":             5,

@@ -27,9 +27,10 @@ type Store interface {
 	// 5 s after the connection was lost. It returns nil only when ctx has
 	// ended. The calls come one at a time, those for one key in the order of
 	// their versions; of several writes in a row the last may stand for all. A
-	// record that was removed has an empty Value, and the version of its
-	// removal. One that the store forgot or lost is not reported. The Now of a
-	// record that changed reports may be zero.
+	// record that was removed has an empty Value and the version of its removal
+	// or a higher one, below that of the record to follow. One that the store
+	// forgot or lost need not be reported. The Now of a record that changed
+	// reports may be zero.
 	Watch(ctx context.Context, present func(), changed func(key string, r Record)) error
 }
 
