@@ -78,6 +78,10 @@ func (c *call) start() {
 
 // enterVeteran is the admission to a breaker that has opened before.
 func (b *Breaker) enterVeteran(ctx context.Context, c *call, w uint64) error {
+	if l := b.link.Load(); l != nil && !l.fleet.answered() {
+		l.await(ctx)
+		w = b.word.Load()
+	}
 	t := taskOf(ctx)
 	if err := t.refusal(b); err != nil && !b.shadow {
 		b.totals.add(statLatched)
@@ -124,26 +128,51 @@ func (b *Breaker) admit(ctx context.Context, c *call) error {
 // ask steps the core. A context that carries a live probe of this breaker is
 // admitted as part of that probe.
 func (b *Breaker) ask(ctx context.Context, c *call) (moved bool, err error) {
-	mark, now := b.markOf(ctx), b.now()
-	var ok bool
-	moved = b.step(func(core *core) {
-		core.tick(now)
-		if c.nested = core.lease(mark) >= 0; c.nested {
-			c.ticket, ok = mark, true
-			return
-		}
-		c.ticket, ok = core.admit(now)
-		err = b.turnedAway(core, ok)
-	})
+	a := asking{now: b.now(), mark: b.markOf(ctx)}
+	if l := b.link.Load(); l != nil {
+		moved, a, err = l.ask(a)
+	} else {
+		moved = b.step(a.event, func(core *core) { err = b.turnedAway(core, a.ok) })
+	}
+	c.ticket, c.nested = a.ticket, a.nested
 	return moved, err
+}
+
+// asking is a question for admission, and its answer.
+type asking struct {
+	now   int64
+	mark  ticket // of the live probe that asks
+	after bool   // the caller's probe is over: there is no other for it
+
+	ticket ticket
+	nested bool
+	ok     bool
+}
+
+func (a *asking) event(core *core) {
+	core.tick(a.now)
+	switch a.nested = core.lease(a.mark) >= 0; {
+	case a.nested:
+		a.ticket, a.ok = a.mark, true
+	case a.after:
+		a.ticket, a.ok = ticket{gen: core.gen}, core.state == Closed && core.rampAdmits(core.latest)
+	default:
+		a.ticket, a.ok = core.admit(a.now)
+	}
 }
 
 // begin starts the lease of a probe after its goroutine has told the observers
 // of half-open. They may have taken so long that the slot is lost.
-func (b *Breaker) begin(c *call) (begun bool) {
+func (b *Breaker) begin(c *call) (begun bool) { return b.renew(c.ticket, 0, false) }
+
+// renew starts the lease of a probe again, if it still has one.
+func (b *Breaker) renew(t ticket, silence int64, extend bool) (renewed bool) {
 	now := b.now()
-	b.apply(func(core *core) { begun = core.renew(c.ticket, now, 0, false) })
-	return begun
+	if l := b.link.Load(); l != nil {
+		return l.renew(t, now, silence, extend)
+	}
+	b.apply(func(core *core) { renewed = core.renew(t, now, silence, extend) })
+	return renewed
 }
 
 // reject counts a refusal, latches it in the task, and logs the first one of an
@@ -204,11 +233,16 @@ func (b *Breaker) afterProbe(c *call) (err error) {
 	if err := c.caller.Err(); err != nil {
 		return err
 	}
-	now := b.now()
-	b.apply(func(core *core) {
-		core.tick(now)
-		*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller, ticket: ticket{gen: core.gen}}
-		err = b.turnedAway(core, core.state == Closed && core.rampAdmits(core.latest))
-	})
+	*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller}
+	a, moved := asking{now: b.now(), after: true}, false
+	if l := b.link.Load(); l != nil {
+		moved, a, err = l.ask(a)
+	} else {
+		moved = b.step(a.event, func(core *core) { err = b.turnedAway(core, a.ok) })
+	}
+	c.ticket = a.ticket
+	if moved {
+		b.deliver()
+	}
 	return err
 }

@@ -13,22 +13,24 @@ import (
 // Breaker guards one upstream. New, Registry.Register and Registry.Keyed make
 // one. All methods are safe for concurrent use.
 type Breaker struct {
-	name    string
-	cfg     Config
-	version string
-	policy  policy
-	timer   timer
-	plain   bool        // Consecutive: a closed success touches the word alone
-	shadow  bool        // Config.Shadow
-	timely  bool        // the window asks when a success ended
-	slow    int64       // calls this long are slow; 0 if nothing asks
-	extras  bool        // a call needs enterExtras
-	latch   any         // the key of its refusals in a task
-	family  string      // empty for a single breaker
-	member  *membership // nil for one that is never forgotten
+	name      string
+	cfg       Config
+	version   string
+	policy    policy
+	timer     timer
+	plain     bool        // Consecutive: a closed success touches the word alone
+	shadow    bool        // Config.Shadow
+	timely    bool        // the window asks when a success ended
+	slow      int64       // calls this long are slow; 0 if nothing asks
+	extras    bool        // a call needs enterExtras
+	latch     any         // the key of its refusals in a task
+	addresses []string    // see Locate
+	family    string      // empty for a single breaker
+	member    *membership // nil for one that is never forgotten
 
 	word      atomic.Uint64 // see core.word
 	gate      atomic.Pointer[gate]
+	link      atomic.Pointer[link]
 	announced atomic.Bool // the episode's first refusal has been logged
 	totals    totals
 	pending   pending
@@ -83,6 +85,9 @@ func makeBreaker(name string, cfg Config) *Breaker {
 	if cfg.OnTransition != nil {
 		b.Observe(cfg.OnTransition)
 	}
+	if cfg.Shared != nil {
+		b.join(cfg.Shared)
+	}
 	return b
 }
 
@@ -108,7 +113,7 @@ func (b *Breaker) Streak() (state State, failures int, generation uint64) {
 		return wordState(w), wordStreak(w), wordGen(w)
 	}
 	c := b.view()
-	return c.reads(), c.streak, c.gen
+	return c.reads(), c.longest(), c.gen
 }
 
 // Ready reports whether a call would be admitted now.
@@ -169,7 +174,7 @@ func (b *Breaker) viewLocked(now int64) core {
 	b.collectLocked()
 	b.acceptLocked(&b.core)
 	c := b.core
-	c.streak = wordStreak(b.word.Load())
+	c.hear(b.word.Load())
 	c.tick(now)
 	return c
 }
@@ -206,13 +211,27 @@ func (b *Breaker) operate(event func(*core, int64)) {
 		defer b.unpin()
 	}
 	now := b.now()
-	b.apply(func(c *core) { event(c, now) })
+	dated := func(c *core) { event(c, now) }
+	if l := b.link.Load(); l != nil {
+		l.operate(dated)
+	} else {
+		b.apply(dated)
+	}
 }
 
-// step commits one event. It reports whether there are transitions to deliver.
-func (b *Breaker) step(event func(*core)) (moved bool) {
+// step commits one event and then, under the same lock, has then look at the
+// result, if it is given. It reports whether there are transitions to deliver.
+func (b *Breaker) step(event, then func(*core)) (moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	moved = b.stepLocked(event)
+	if then != nil {
+		then(&b.core)
+	}
+	return moved
+}
+
+func (b *Breaker) stepLocked(event func(*core)) (moved bool) {
 	if b.plain {
 		b.stepCopyLocked(event)
 	} else {
@@ -232,7 +251,7 @@ func (b *Breaker) step(event func(*core)) (moved bool) {
 
 // apply is step and delivery, with nothing to do between them.
 func (b *Breaker) apply(event func(*core)) {
-	if b.step(event) {
+	if b.step(event, nil) {
 		b.deliver()
 	}
 }
@@ -243,7 +262,7 @@ func (b *Breaker) stepCopyLocked(event func(*core)) {
 	for {
 		old := b.word.Load()
 		b.next = b.core
-		b.next.streak = wordStreak(old)
+		b.next.hear(old)
 		event(&b.next)
 		b.publish(&b.next)
 		if b.word.CompareAndSwap(old, b.next.word()) {

@@ -152,8 +152,7 @@ func (p *Permit) renew(silence time.Duration, extend bool) {
 	if p.special == nil || p.special.call.ticket.probe == 0 || p.special.call.shadow || p.ended.Load() {
 		return
 	}
-	now := p.b.now()
-	p.b.apply(func(c *core) { c.renew(p.special.call.ticket, now, int64(min(silence, maxWait)), extend) })
+	p.b.renew(p.special.call.ticket, int64(min(silence, maxWait)), extend)
 }
 
 // Done ends the call with its error, read by Config.Classify; nil is a
@@ -307,7 +306,13 @@ func (b *Breaker) clearStreak(gen uint64) stat {
 		if wordGen(w) != gen {
 			return statStale
 		}
-		if w&streakMask == 0 || b.word.CompareAndSwap(w, w&^streakMask) {
+		if w&(streakMask|suspectBit) == 0 {
+			return statSuccess
+		}
+		if b.word.CompareAndSwap(w, w&^(streakMask|suspectBit)) {
+			if l := b.link.Load(); l != nil {
+				l.sync()
+			}
 			return statSuccess
 		}
 	}
@@ -321,21 +326,15 @@ func (c *call) record(r result, s stat) {
 	if s == statSuccess && !r.slow && c.ticket.probe == 0 && b.leave(c.ticket.gen, now) {
 		return
 	}
-	how := inTime
-	moved := b.step(func(core *core) {
-		switch {
-		case c.shadow, c.nested: // as if it had been refused; or the probe that it is part of decides
-			core.tick(now)
-			core.throttle(r, now)
-			if c.nested && core.lease(c.ticket) < 0 {
-				how = late
-			}
-		default:
-			how = core.settle(c.ticket, r, now)
-		}
-	})
-	c.late = how != inTime
-	switch how {
+	end := settling{ticket: c.ticket, shadow: c.shadow, nested: c.nested, result: r, now: now}
+	var moved bool
+	if l := b.link.Load(); l != nil {
+		moved, end.how = l.settle(end)
+	} else {
+		moved = b.step(end.event, nil)
+	}
+	c.late = end.how != inTime
+	switch end.how {
 	case inTime:
 		b.totals.add(s)
 	case late:
@@ -344,5 +343,28 @@ func (c *call) record(r result, s stat) {
 	}
 	if moved {
 		b.deliver()
+	}
+}
+
+// settling is the end of a call, and how it counts.
+type settling struct {
+	ticket         ticket
+	shadow, nested bool
+	result         result
+	now            int64
+
+	how count
+}
+
+func (s *settling) event(core *core) {
+	switch s.how = inTime; {
+	case s.shadow, s.nested: // as if it had been refused; or the probe that it is part of decides
+		core.tick(s.now)
+		core.throttle(s.result, s.now)
+		if s.nested && core.lease(s.ticket) < 0 {
+			s.how = late
+		}
+	default:
+		s.how = core.settle(s.ticket, s.result, s.now)
 	}
 }

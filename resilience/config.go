@@ -114,6 +114,9 @@ type Config struct {
 	// the breakers of one Registry.Keyed, for each key and operation. It always
 	// has those of single breakers.
 	Durations bool
+	// Shared is the fleet that the breaker belongs to. Default: that of
+	// Registry.Join, if any. A breaker in shadow mode belongs to none.
+	Shared *Fleet
 	// Standalone makes the Config complete: nothing is taken from the
 	// registry's defaults. See Registry.Defaults.
 	Standalone bool
@@ -201,6 +204,7 @@ func (c Config) under(d Config) Config {
 	c.Shadow = c.Shadow || d.Shadow
 	c.Durations = c.Durations || d.Durations
 	c.Logger = cmp.Or(c.Logger, d.Logger)
+	c.Shared = cmp.Or(c.Shared, d.Shared)
 	if c.Trip == nil {
 		c.Trip = d.Trip
 	}

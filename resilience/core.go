@@ -22,8 +22,9 @@ import (
 // clock, no callback. Each method is a function of (core, event, now) that
 // leaves the next core in its receiver and the transitions it made in out. The
 // shell copies the core, steps the copy and commits it, so a discarded copy has
-// changed nothing; a reader learns the current state in the same way. A store
-// shared by several processes would commit the same steps elsewhere.
+// changed nothing; a reader learns the current state in the same way. A breaker
+// that is shared by several processes commits the same steps to a record in a
+// store first.
 //
 // now counts nanoseconds from the breaker's own base.
 
@@ -80,6 +81,7 @@ type lease struct {
 	id      uint64
 	expiry  int64
 	waiting bool // its probe has not begun: observers are told first
+	foreign bool // of another process, which keeps it; see sharing
 }
 
 // result is how an admitted call ended.
@@ -118,6 +120,7 @@ type change struct {
 	until        int64
 	since        int64
 	sinceEpisode int64
+	origin       string // of another process that made it
 }
 
 type core struct {
@@ -157,6 +160,8 @@ type core struct {
 	opened, probes, lost uint64 // lost: leases that ran out
 	lastFailure          error
 	out                  []change
+
+	sharing
 }
 
 // tick moves the core to now, or to the last instant if that is later, and
@@ -171,13 +176,16 @@ func (c *core) tick(now int64) int64 {
 
 // expire finds the probe that has been silent for too long. Its failure counts
 // at the instant its lease ran out. A probe that has not begun has not failed,
-// and loses its slot.
+// and loses its slot, as does one whose process keeps its lease no longer.
 func (c *core) expire() {
-	late := func(l lease) bool { return l.waiting && l.expiry <= c.latest }
+	late := func(l lease) bool { return (l.waiting || l.foreign) && l.expiry <= c.latest }
 	if slices.ContainsFunc(c.leases, late) {
-		before := len(c.leases)
+		for _, l := range c.leases {
+			if late(l) && !l.foreign {
+				c.probes--
+			}
+		}
 		c.leases = slices.DeleteFunc(slices.Clone(c.leases), late)
-		c.probes -= uint64(before - len(c.leases))
 	}
 	first := lease{expiry: never}
 	for _, l := range c.leases {
@@ -212,7 +220,9 @@ func (c *core) admit(now int64) (ticket, bool) {
 	}
 	c.lastProbe++
 	c.probes++
-	c.leases = append(slices.Clip(c.leases), lease{c.lastProbe, now + c.policy.probeTimeout, len(c.out) > 0})
+	c.leases = append(slices.Clip(c.leases), lease{
+		id: c.lastProbe, expiry: now + c.policy.probeTimeout, waiting: len(c.out) > 0,
+	})
 	return ticket{c.gen, c.lastProbe}, true
 }
 
@@ -222,7 +232,7 @@ func (c *core) probeDue(now int64) bool {
 	case c.held != free, now < c.pause:
 		return false
 	case c.state == Open:
-		return now >= c.until
+		return now >= c.due()
 	}
 	return len(c.leases) < c.policy.maxProbes
 }
@@ -326,13 +336,13 @@ func (c *core) settleProbe(t ticket, r result, now int64) {
 func (c *core) settleClosed(r result, now, at int64) {
 	c.note(r)
 	if r.verdict.Failed() {
-		c.streak = min(c.streak+1, maxStreak)
+		c.failedOnce()
 		c.weigh(counts{calls: 1, failures: 1, slow: int(flag(r.slow))}, r.err, now, at)
 	}
 	switch {
 	case c.state == Open:
 	case r.verdict.Outcome == Success:
-		c.streak = 0
+		c.works()
 		c.weigh(counts{calls: 1, slow: int(flag(r.slow))}, nil, now, at)
 	case r.verdict.Outcome == Throttled && c.policy.openOnThrottle:
 		c.open(now, c.throttledUntil(r, now), why{reason: reasonThrottled, cause: r.err}, c.tally(now))
@@ -347,8 +357,9 @@ func (c *core) weigh(one counts, cause error, now, at int64) {
 	if c.window != nil {
 		c.window.record(one, at)
 		reason = c.window.rule().broken(one, c.window.counts(at))
-	} else if c.streak >= c.policy.failMax {
+	} else if c.longest() >= c.policy.failMax {
 		reason = reasonConsecutive
+		c.alone = c.joined && c.known < c.policy.failMax
 	}
 	if reason != "" {
 		c.open(now, now+c.policy.reset, why{reason: reason, cause: cause}, c.tally(at))
@@ -360,7 +371,7 @@ func (c *core) tally(now int64) counts {
 	if c.window != nil {
 		return c.window.counts(now)
 	}
-	return counts{calls: c.streak, failures: c.streak}
+	return counts{calls: c.longest(), failures: c.longest()}
 }
 
 // throttledUntil is the end of the wait that the upstream asked for, or of
@@ -375,7 +386,7 @@ func (c *core) throttledUntil(r result, now int64) int64 {
 // The four moves, and the hold.
 
 func (c *core) open(at, until int64, w why, tally counts) {
-	c.until = max(until, c.pause)
+	c.until, c.late = max(until, c.pause), 0
 	c.reason, c.cause = w.reason, w.cause
 	c.opened++
 	if c.state == Closed {
@@ -397,7 +408,7 @@ func (c *core) close(at int64, w why, tally counts) {
 
 // empty forgets what the closed state counts.
 func (c *core) empty() {
-	c.streak = 0
+	c.works()
 	if c.window != nil {
 		c.window.clear()
 	}
@@ -415,7 +426,7 @@ func (c *core) seize(h hold, at int64, w why) {
 }
 
 func (c *core) move(to State, at int64, w why, tally counts) {
-	c.gen++
+	c.nextGeneration()
 	c.report(to, at, w, tally)
 	c.state, c.since, c.good, c.leases, c.rampUntil = to, at, 0, nil, 0
 }
@@ -425,9 +436,10 @@ func (c *core) report(to State, at int64, w why, tally counts) {
 	ch := change{
 		why: w, from: c.state, to: to, held: c.held, at: at, gen: c.gen,
 		eligible: tally.calls, failures: tally.failures, since: c.since, sinceEpisode: c.episode,
+		origin: c.voice,
 	}
 	if to == Open {
-		ch.until = c.until
+		ch.until = c.due()
 	}
 	c.out = append(c.out, ch)
 }
@@ -437,7 +449,7 @@ func (c *core) report(to State, at int64, w why, tally counts) {
 // trip opens as failures would. A breaker that is already open stays as it is.
 func (c *core) trip(w why, now int64) {
 	now = c.tick(now)
-	if c.held != free || c.state == Open && now < c.until {
+	if c.held != free || c.state == Open && now < c.due() {
 		return
 	}
 	if c.state == Open {
@@ -488,12 +500,13 @@ func (c *core) restart(now int64) {
 	now = c.tick(now)
 	held := c.held
 	c.seize(free, 0, why{})
-	c.pause, c.until = 0, 0
+	c.pause, c.until, c.late = 0, 0, 0
+	c.resets++
 	if c.state != Closed {
 		c.close(now, why{reason: reasonReset}, c.current(now))
 		return
 	}
-	c.gen++
+	c.nextGeneration()
 	if held != free {
 		c.report(Closed, now, why{reason: reasonReset}, c.tally(now))
 	}
@@ -510,15 +523,21 @@ const (
 	stateMask  = 1<<stateBits - 1
 	veteranBit = 1 << stateBits       // tasks may have been refused
 	rampBit    = 1 << (stateBits + 1) // admits a share of calls
-	streakAt   = stateBits + 2
+	suspectBit = 1 << (stateBits + 2) // sharing.suspect
+	streakAt   = stateBits + 3
 	streakMask = uint64(maxStreak) << streakAt
 	genAt      = streakAt + streakBits
+
+	maxGeneration = 1<<(64-genAt) - 1
 )
 
 func (c *core) word() uint64 {
-	w := uint64(c.state) | uint64(c.streak)<<streakAt | c.gen<<genAt
-	if c.veteran || c.opened > 0 {
+	w := uint64(c.state) | uint64(c.longest())<<streakAt | c.gen<<genAt
+	if c.veteran || c.joining || c.opened > 0 {
 		w |= veteranBit
+	}
+	if c.suspect {
+		w |= suspectBit
 	}
 	if c.rampUntil != 0 {
 		w |= rampBit
@@ -533,7 +552,7 @@ func wordGen(w uint64) uint64  { return w >> genAt }
 // reads is the state that a reader sees: open turns half-open at its deadline,
 // with or without a call.
 func (c *core) reads() State {
-	if c.state == Open && c.held == free && c.latest >= c.until {
+	if c.state == Open && c.held == free && c.latest >= c.due() {
 		return HalfOpen
 	}
 	return c.state
@@ -545,7 +564,7 @@ func (c *core) retry() int64 {
 	case c.state == Closed:
 		return c.rampUntil
 	case c.state == Open:
-		return c.until
+		return c.due()
 	case c.probeDue(c.latest):
 		return c.latest
 	}

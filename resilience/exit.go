@@ -97,7 +97,7 @@ func (b *Breaker) RetryAt(err error) time.Time {
 		at = max(at, c.latest+b.policy.reset)
 	}
 	if c.state == Open {
-		at = max(at, c.until)
+		at = max(at, c.due())
 	}
 	return b.wall(at)
 }

@@ -44,6 +44,7 @@ type Keyed struct {
 	cfg      Config // of each breaker
 
 	mu       sync.Mutex
+	fleet    *Fleet
 	byKey    map[string]*list.Element
 	recent   *list.List                       // of *Breaker, the latest first
 	gone     map[string]weak.Pointer[Breaker] // forgotten, but perhaps held by somebody
@@ -70,6 +71,8 @@ const maxPrefix = maxName - hashLength - 1
 func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 	cfg = cfg.under(r.defaults)
 	cfg.MaxKeys = cmp.Or(cfg.MaxKeys, defaultMaxKeys)
+	fleet := cmp.Or(cfg.Shared, r.joined())
+	cfg.Shared = nil // the overflow stands for other keys in each process
 	overflow, err := newBreaker(prefix+"/(overflow)", cfg, within("length of the prefix", len(prefix), 1, maxPrefix))
 	if err != nil {
 		return nil, err
@@ -86,7 +89,7 @@ func (r *Registry) Keyed(prefix string, cfg Config) (*Keyed, error) {
 		return nil, err
 	}
 	k := &Keyed{
-		registry: r, prefix: prefix, room: cfg.MaxKeys, cfg: overflow.cfg, overflow: overflow,
+		registry: r, fleet: fleet, prefix: prefix, room: cfg.MaxKeys, cfg: overflow.cfg, overflow: overflow,
 		byKey: make(map[string]*list.Element), recent: list.New(), gone: make(map[string]weak.Pointer[Breaker]),
 	}
 	k.cfg.MaxKeys, overflow.cfg.MaxKeys = 0, 0 // so that what Breaker.Config returns may be used again
@@ -209,6 +212,22 @@ func (k *Keyed) placeLocked(b *Breaker) {
 	delete(k.gone, b.member.key)
 	k.byKey[b.member.key] = k.recent.PushFront(b)
 	b.member.forgotten.Store(false)
+	if k.fleet != nil {
+		b.join(k.fleet)
+	}
+}
+
+// join shares the breakers of the family.
+func (k *Keyed) join(f *Fleet) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fleet != nil {
+		return
+	}
+	k.fleet = f
+	for _, e := range k.byKey {
+		e.Value.(*Breaker).join(f)
+	}
 }
 
 func (k *Keyed) removeLocked(e *list.Element) {
@@ -216,6 +235,7 @@ func (k *Keyed) removeLocked(e *list.Element) {
 	delete(k.byKey, b.member.key)
 	k.gone[b.member.key] = weak.Make(b)
 	b.member.forgotten.Store(true)
+	b.quit()
 }
 
 // pin counts a call as in flight, so that its breaker is not forgotten, and

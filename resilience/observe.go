@@ -23,6 +23,7 @@ type Transition struct {
 	Generation    uint64 // of the state that begins
 	Reason        string
 	Cause         error         `json:"-"` // the error that made it; nil for time and operators. See CauseText
+	Origin        string        // the host in whose process it was made, if that was another one; empty otherwise
 	Held          string        // what holds To until Reset: forced_open, forced_closed, denied, or nothing
 	Shadow        bool          // the breaker only tells (Config.Shadow)
 	Eligible      int           // calls that counted in the state that ends
@@ -97,7 +98,7 @@ func (b *Breaker) enqueueLocked(ch change) {
 	dates := b.dates()
 	t := Transition{
 		Upstream: b.name, From: ch.from, To: ch.to, At: dates.wall(ch.at), Generation: ch.gen, Reason: ch.reason,
-		Cause: ch.cause, Held: ch.held.String(), Shadow: b.shadow, Eligible: ch.eligible, Failures: ch.failures,
+		Cause: ch.cause, Origin: ch.origin, Held: ch.held.String(), Shadow: b.shadow, Eligible: ch.eligible, Failures: ch.failures,
 		ProbeID: ch.probe, PolicyVersion: b.version,
 		InState: time.Duration(ch.at - ch.since),
 	}
@@ -125,6 +126,13 @@ func (d *dispatcher) push(t Transition) {
 		d.dropped++
 	}
 	d.queue = append(d.queue, t)
+}
+
+// waiting reports whether a transition is yet to be delivered.
+func (d *dispatcher) waiting() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.busy && len(d.queue) > 0
 }
 
 // begin makes the caller the one that delivers, unless there is one.
@@ -224,6 +232,7 @@ func (b *Breaker) logTransition(t Transition) {
 		}
 	}
 	optional(t.Cause != nil, slog.String("cause", t.CauseText()))
+	optional(t.Origin != "", slog.String("origin", t.Origin))
 	optional(t.Held != "", slog.String("held", t.Held))
 	optional(t.Shadow, slog.Bool("shadow", true))
 	attrs = append(attrs,

@@ -21,13 +21,15 @@ var (
 // is safe for concurrent use.
 //
 // A registry knows only its own process: N processes are N breakers, which
-// together send up to N probes and take up to N times FailMax failures.
+// together send up to N probes and take up to N times FailMax failures. Join
+// makes them one.
 type Registry struct {
 	defaults Config
 
 	mu       sync.Mutex
 	breakers map[string]*Breaker
 	keyed    map[string]*Keyed
+	fleet    *Fleet
 }
 
 // NewRegistry makes an empty registry. The zero fields of each Config that is
@@ -70,7 +72,37 @@ func (r *Registry) Register(name string, cfg Config) (*Breaker, error) {
 		}
 	}
 	r.breakers[name] = b
+	r.shareLocked(b)
 	return b, nil
+}
+
+// Join shares the breakers of the registry, those of Keyed and those to come
+// included, with the processes that join fleets of the same store. It leaves out
+// the ones in shadow mode and those of a fleet already. The records are told
+// apart by the breakers' names and by the addresses that Locate gave them.
+func (r *Registry) Join(f *Fleet) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fleet = f
+	for _, b := range r.breakers {
+		b.join(f)
+	}
+	for _, k := range r.keyed {
+		k.join(f)
+	}
+}
+
+// joined is the fleet of the breakers to come, or nil.
+func (r *Registry) joined() *Fleet {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fleet
+}
+
+func (r *Registry) shareLocked(b *Breaker) {
+	if r.fleet != nil {
+		b.join(r.fleet)
+	}
 }
 
 // MustRegister is Register for package variables: it panics instead of
@@ -102,7 +134,9 @@ func (r *Registry) Replace(name string, cfg Config) (*Breaker, error) {
 	}
 	b.core.veteran = true // a task that the old one refused is refused by the new one
 	b.word.Store(b.core.word())
+	r.breakers[name].quit()
 	r.breakers[name] = b
+	r.shareLocked(b)
 	return b, nil
 }
 

@@ -4,6 +4,7 @@ package resilience
 func (c *core) reopen(at int64, w why, tally counts) {
 	c.failed++
 	c.open(at, at+c.wait(), w, tally)
+	c.late = c.handicap
 }
 
 // wait is the time to the next probe after so many failed ones: exponential

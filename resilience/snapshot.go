@@ -51,7 +51,7 @@ func (b *Breaker) Snapshot() Snapshot {
 	c := b.viewLocked(now)
 	s := Snapshot{
 		Name: b.name, PolicyVersion: b.version, State: c.reads(), Generation: c.gen, Reason: c.reason,
-		Streak: c.streak, FailMax: b.policy.failMax, RampShare: c.share(), Shadow: b.shadow,
+		Streak: c.longest(), FailMax: b.policy.failMax, RampShare: c.share(), Shadow: b.shadow,
 		Held: c.held.String(), HeldReason: c.holdReason, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,
 	}
 	b.dateLocked(&s, &c)
@@ -62,7 +62,7 @@ func (b *Breaker) Snapshot() Snapshot {
 func (b *Breaker) dateLocked(s *Snapshot, c *core) {
 	dates := b.dates()
 	if c.state == Open && c.held == free {
-		s.OpenUntil = dates.wall(c.until)
+		s.OpenUntil = dates.wall(c.due())
 	}
 	if c.held != free {
 		s.HeldSince = dates.wall(c.holdSince)

@@ -1,0 +1,768 @@
+package resilience
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// phase is how a breaker stands to its fleet.
+type phase uint8
+
+const (
+	// apart: the store cannot be reached, or what it says cannot be read.
+	apart phase = iota
+	// following: the breaker is what the fleet's record says.
+	following
+	// alone: the breaker opened by itself while the fleet stays closed.
+	alone
+)
+
+// link is a breaker's part in a fleet. An event that changes what is shared is
+// stepped on a copy of the core, written to the store, and committed here only
+// then; where another process was faster it is stepped again on what that one
+// has written. One write is in flight at a time, and takes with it all the
+// events that wait.
+//
+// Its methods whose name ends in Locked run under the breaker's lock. The
+// fleet's lock is taken before it.
+type link struct {
+	b       *Breaker
+	fleet   *Fleet
+	key     string
+	stagger time.Duration
+	due     atomic.Bool // a success has cleared the streak
+
+	// The rest is under the breaker's lock.
+	phase    phase
+	standing standing
+	version  uint64
+	queue    []*request
+	flight   []*request
+	working  bool
+	owed     bool    // the store has lost the standing
+	hint     *Record // pushed during a flight
+	flights  uint64
+	closeAt  int64 // when this process takes over that the breaker is closed; 0 for now
+	parted   parting
+	keeping  bool // the keeper's timer runs
+	broken   bool // the record could not be read
+	warned   string
+}
+
+// parting is what a breaker was when the store was lost.
+type parting struct {
+	generation uint64 // the fleet's
+	quiet      bool
+	failed     int
+}
+
+// request is an event that waits for the store.
+type request struct {
+	event func(*core) // may be nil: the streak was cleared
+	then  func(*core) // given for an admission, which looks at the result
+	told  bool        // for the record alone
+	touch bool        // this process keeps its probes
+	moved bool
+	done  chan struct{} // nil if nobody waits
+}
+
+func newLink(b *Breaker, f *Fleet, key string) *link {
+	l := &link{b: b, fleet: f, key: key, stagger: f.cfg.Stagger}
+	if l.stagger == 0 {
+		l.stagger = min(b.cfg.ResetTimeout/10, maxStagger)
+	}
+	return l
+}
+
+// join puts a breaker into a fleet.
+func (b *Breaker) join(f *Fleet) {
+	if b.shadow {
+		return
+	}
+	b.mu.Lock()
+	if b.link.Load() != nil {
+		b.mu.Unlock()
+		return
+	}
+	l := newLink(b, f, shareKey(b.name, b.addresses))
+	b.stepLocked(func(c *core) { c.joining = true })
+	b.link.Store(l)
+	b.mu.Unlock()
+	f.add(l)
+}
+
+// quit ends the breaker's part in its fleet.
+func (b *Breaker) quit() {
+	b.mu.Lock()
+	l := b.link.Swap(nil)
+	b.mu.Unlock()
+	if l != nil {
+		l.fleet.remove(l)
+	}
+}
+
+// Locate says where the upstream is, such as https://api.example.com/v1, so that
+// a fleet does not take another server behind the same breaker for it. It must
+// not hold a secret. The doors call it; where a breaker has several addresses,
+// all of them together tell it from others.
+func (b *Breaker) Locate(address string) {
+	b.mu.Lock()
+	known := b.addresses
+	at, found := slices.BinarySearch(known, address)
+	if address == "" || found {
+		b.mu.Unlock()
+		return
+	}
+	b.addresses = slices.Insert(slices.Clone(known), at, address)
+	l := b.link.Load()
+	b.mu.Unlock()
+	if l != nil {
+		b.quit()
+		b.join(l.fleet)
+	}
+}
+
+// shareKey is the record of a breaker. The number is that of its format.
+func shareKey(name string, addresses []string) string {
+	key := "1/" + name
+	if len(addresses) > 0 {
+		key += "@" + strings.Join(addresses, ",")
+	}
+	if len(key) <= maxShareKey {
+		return key
+	}
+	return fmt.Sprintf("1/%s@%x", name, sha256.Sum256([]byte(key)))
+}
+
+// maxShareKey bounds a key in bytes.
+const maxShareKey = 512
+
+// await waits for the store's first answer, or for its first failure.
+func (l *link) await(ctx context.Context) {
+	select {
+	case <-l.fleet.first:
+	case <-ctx.Done():
+	}
+}
+
+// mirrorsLocked reports whether the core is what the standing says.
+func (l *link) mirrorsLocked() bool {
+	c := &l.b.core
+	return l.phase == following && c.held != heldDenied && l.closeAt == 0 &&
+		c.state == l.standing.State && c.mirrored == l.standing.Generation
+}
+
+// viewer is at now of the breaker's clock.
+func (l *link) viewer(now int64) *viewer {
+	return &viewer{
+		self: l.fleet.self, origin: l.fleet.cfg.Origin, shift: l.fleet.storeTime() - now,
+		lease:  int64(min(l.fleet.cfg.Lease, l.b.cfg.ProbeTimeout)),
+		policy: l.b.version,
+	}
+}
+
+// generationEpoch is where generations begin to count, 2020 in milliseconds, so
+// that four to a millisecond fit in the word until 2089.
+const generationEpoch = 1_577_836_800_000
+
+// floor is the least generation of the next move: one that no process has
+// had, also if the store has lost what it knew.
+func (l *link) floorLocked(v *viewer, now int64) uint64 {
+	millis := (now+v.shift)/int64(time.Millisecond) - generationEpoch
+	return min(max(l.standing.Generation+1, uint64(max(millis, 0))*4), maxGeneration)
+}
+
+// baseLocked is the fleet's breaker as it is known here.
+func (l *link) baseLocked(v *viewer, now int64) core {
+	c := l.b.core
+	c.hear(l.b.word.Load())
+	if !l.mirrorsLocked() {
+		c = core{policy: c.policy, closedAt: never, random: c.random, latest: c.latest, gen: l.standing.Generation}
+		v.show(&c, &l.standing, now)
+	}
+	c.window, c.out, c.joined = nil, nil, true
+	c.floor, c.handicap = l.floorLocked(v, now), 0
+	if l.standing.Before != "" || l.standing.By != "" && l.standing.By != v.origin {
+		c.handicap = handicap
+	}
+	c.tick(now)
+	return c
+}
+
+// ask is for admission.
+func (l *link) ask(question asking) (moved bool, a asking, err error) {
+	a = question
+	moved = l.step(a.event, func(core *core) { err = l.b.turnedAway(core, a.ok) })
+	return moved, a, err
+}
+
+// settle is the end of a call.
+func (l *link) settle(end settling) (moved bool, how count) {
+	moved = l.step(end.event, nil)
+	return moved, end.how
+}
+
+// renew keeps a probe of this process. Other processes need not know.
+func (l *link) renew(t ticket, now, silence int64, extend bool) (renewed bool) {
+	if l.step(func(c *core) { renewed = c.renew(t, now, silence, extend) }, nil) {
+		l.b.deliver()
+	}
+	return renewed
+}
+
+// step is Breaker.step for a shared breaker.
+func (l *link) step(event, then func(*core)) (moved bool) {
+	b := l.b
+	b.mu.Lock()
+	moved = l.reviseLocked()
+	var r *request
+	switch {
+	case !l.mirrorsLocked(), !b.plain && b.core.state == Closed:
+		r = l.localLocked(event, then, &moved)
+	case l.sharedLocked(event):
+		r = l.enqueueLocked(&request{event: event, then: then, done: make(chan struct{})})
+	default:
+		moved = l.commitLocked(event, then) || moved
+	}
+	b.mu.Unlock()
+	return l.wait(r) || moved
+}
+
+// operate is step for what an operator does, which concerns the fleet whatever
+// this process's breaker is.
+func (l *link) operate(event func(*core)) {
+	b := l.b
+	b.mu.Lock()
+	var r *request
+	if l.phase == apart {
+		l.commitLocked(event, nil)
+	} else {
+		l.reviseLocked()
+		r = l.enqueueLocked(&request{event: event, done: make(chan struct{})})
+	}
+	b.mu.Unlock()
+	l.wait(r)
+	b.deliver()
+}
+
+// commitLocked steps the core of this process.
+func (l *link) commitLocked(event, then func(*core)) (moved bool) {
+	moved = l.b.stepLocked(event)
+	if then != nil {
+		then(&l.b.core)
+	}
+	return moved
+}
+
+// sharedLocked reports whether an event changes what the fleet has to know.
+func (l *link) sharedLocked(event func(*core)) bool {
+	now := l.b.now()
+	v := l.viewer(now)
+	before := l.baseLocked(v, now)
+	after := before
+	event(&after)
+	next := v.write(&l.standing, &before, &after)
+	return !next.same(&l.standing)
+}
+
+// localLocked steps the core of a process that is not what the fleet is, or
+// whose window decides. It returns what the fleet is to be told of it.
+func (l *link) localLocked(event, then func(*core), moved *bool) *request {
+	c := &l.b.core
+	state, failed := c.state, c.failed
+	*moved = l.commitLocked(event, then) || *moved
+	opened := state == Closed && c.state == Open && c.held == free
+	switch {
+	case l.phase == following && opened:
+		at, until, w, tally := c.openedAt, c.until, why{reason: c.reason, cause: c.cause}, c.tally(c.latest)
+		return l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: func(f *core) {
+			if f.state == Closed && f.held == free {
+				f.open(at, until, w, tally)
+			}
+		}})
+	case l.phase == alone && c.failed > failed:
+		r := result{verdict: Verdict{Outcome: Failure}, err: c.lastFailure}
+		now := c.latest
+		return l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: func(f *core) {
+			if f.state == Closed && f.held == free {
+				f.settleClosed(r, now, now)
+			}
+		}})
+	case l.phase == alone && c.state == Closed && c.held == free:
+		l.followLocked(false)
+	}
+	return nil
+}
+
+// enqueueLocked hands an event to the goroutine that writes.
+func (l *link) enqueueLocked(r *request) *request {
+	l.queue = append(l.queue, r)
+	if !l.working {
+		l.working = true
+		l.fleet.ended.Go(l.work)
+	}
+	return r
+}
+
+// wait waits until r is settled, but not for a store that hangs.
+func (l *link) wait(r *request) (moved bool) {
+	if r == nil {
+		return false
+	}
+	patience := time.NewTimer(l.fleet.cfg.Timeout + l.fleet.cfg.Timeout/2)
+	defer patience.Stop()
+	select {
+	case <-r.done:
+	case <-patience.C:
+		l.fleet.lost(context.DeadlineExceeded)
+		<-r.done
+	}
+	return r.moved
+}
+
+// sync is told by a success that it has cleared the streak.
+func (l *link) sync() {
+	if l.due.Swap(true) {
+		return
+	}
+	l.fleet.ended.Go(func() {
+		l.b.mu.Lock()
+		defer l.b.mu.Unlock()
+		l.due.Store(false)
+		if l.phase == following {
+			l.enqueueLocked(&request{})
+		}
+	})
+}
+
+// work writes until nothing waits.
+func (l *link) work() {
+	b := l.b
+	b.mu.Lock()
+	var cause error
+	for cause == nil && l.phase != apart && len(l.queue) > 0 {
+		cause = l.flyLocked()
+	}
+	l.working = false
+	b.mu.Unlock()
+	if cause != nil {
+		l.fleet.lost(cause)
+	}
+	deliverAll([]*link{l})
+}
+
+// flyLocked writes what the events that wait make of the record. It returns why
+// the store is lost, if it is.
+func (l *link) flyLocked() error {
+	l.flight, l.queue = l.queue, nil
+	l.flights++
+	flight := l.flights
+	ctx, cancel := context.WithTimeout(l.fleet.ctx, l.fleet.cfg.Timeout)
+	defer cancel()
+	for {
+		now := l.b.now()
+		next, floor, ok := l.nextLocked(now)
+		if !ok {
+			l.landLocked(nil, floor)
+			return nil
+		}
+		version, value := l.version, next.bytes()
+		keep := next.keep(l.b.cfg.ResetTimeout, now+l.viewer(now).shift)
+		l.b.mu.Unlock()
+		r, err := l.fleet.store.Swap(ctx, l.key, version, value, keep)
+		l.b.mu.Lock()
+		if l.phase == apart || l.flights != flight {
+			return nil // the events were settled without the store
+		}
+		switch {
+		case err == nil:
+			l.fleet.heard(r)
+			l.version, l.owed = r.Version, false
+			l.landLocked(&next, floor)
+			return nil
+		case !errors.Is(err, ErrConflict):
+			return err
+		}
+		l.fleet.heard(r)
+		l.answeredLocked(r)
+		if l.phase == apart {
+			return nil
+		}
+		if ctx.Err() != nil {
+			l.refuseLocked()
+			return nil
+		}
+	}
+}
+
+// nextLocked is the standing that the events make, and whether it has to be
+// written.
+func (l *link) nextLocked(now int64) (next standing, floor uint64, ok bool) {
+	v := l.viewer(now)
+	before := l.baseLocked(v, now)
+	after := before
+	for _, r := range l.flight {
+		v.touch = v.touch || r.touch
+		if r.event != nil {
+			r.event(&after)
+		}
+	}
+	next = v.write(&l.standing, &before, &after)
+	return next, before.floor, l.owed || !next.same(&l.standing)
+}
+
+// landLocked commits the events of a flight.
+func (l *link) landLocked(written *standing, floor uint64) {
+	c := &l.b.core
+	mirrors := l.mirrorsLocked()
+	if written != nil {
+		l.standing = *written
+	}
+	if mirrors {
+		c.floor, c.handicap = floor, l.handicapLocked()
+		for _, r := range l.flight {
+			if !r.told && r.event != nil {
+				r.moved = l.commitLocked(r.event, r.then) || r.moved
+			}
+		}
+		c.floor, c.handicap = 0, 0
+		if c.state == l.standing.State {
+			c.mirrored = l.standing.Generation
+		}
+	}
+	if c.alone {
+		l.phase = alone
+		l.b.stepLocked(func(c *core) { c.alone, c.joined, c.known = false, false, 0 })
+	}
+	if l.phase == following && !l.mirrorsLocked() || !mirrors {
+		l.followLocked(false)
+	}
+	l.settleLocked()
+}
+
+func (l *link) handicapLocked() int64 {
+	if l.standing.Before != "" {
+		return handicap
+	}
+	return 0
+}
+
+// settleLocked ends a flight.
+func (l *link) settleLocked() {
+	for _, r := range l.flight {
+		if r.done != nil {
+			close(r.done)
+		}
+	}
+	l.flight = nil
+	l.keepLocked()
+	if hint := l.hint; hint != nil {
+		l.hint = nil
+		l.pushedLocked(*hint)
+	}
+}
+
+// refuseLocked ends a flight that other processes have kept from landing for too
+// long. Who asked for admission is refused; the rest is tried again.
+func (l *link) refuseLocked() {
+	var again []*request
+	for _, r := range l.flight {
+		if r.then == nil {
+			again = append(again, r)
+			continue
+		}
+		refusing := l.b.core
+		refusing.window, refusing.state, refusing.held = nil, Open, heldOpen
+		r.event(&refusing)
+		r.then(&l.b.core)
+		close(r.done)
+	}
+	l.flight, l.queue = nil, append(again, l.queue...)
+}
+
+// answeredLocked takes what the store says: it is the truth.
+func (l *link) answeredLocked(r Record) {
+	if r.Version == l.version {
+		return
+	}
+	s, err := readStanding(r)
+	if err != nil {
+		l.unreadableLocked(err)
+		return
+	}
+	l.version, l.owed = r.Version, false
+	if s.Generation < l.standing.Generation && !l.standing.quiet() && l.phase == following {
+		l.owed = true // the store has lost it, which closes nothing
+		return
+	}
+	l.standing = s
+	l.warnLocked()
+	l.followLocked(true)
+}
+
+// followLocked takes over what the standing says. remote says that another
+// process has made it.
+func (l *link) followLocked(remote bool) {
+	s, c, now := &l.standing, &l.b.core, l.b.now()
+	if s.Resets > c.resets && (c.held == heldDenied || l.phase == alone) {
+		l.b.stepLocked(func(c *core) { c.restart(now) })
+		l.phase = following
+	}
+	if c.held == heldDenied || l.phase == alone && s.quiet() && c.state != Closed {
+		l.b.stepLocked(func(c *core) { c.resets = s.Resets })
+		return
+	}
+	l.phase = following
+	if remote && s.State == Closed && c.state != Closed && c.held == free && l.stagger > 0 {
+		l.staggerLocked(now)
+		return
+	}
+	l.closeAt = 0
+	v := l.viewer(now)
+	v.remote = remote
+	l.b.stepLocked(func(c *core) {
+		c.joined, c.joining = true, false
+		v.show(c, s, now)
+	})
+	l.keepLocked()
+}
+
+// staggerLocked puts off the closing that another process has made.
+func (l *link) staggerLocked(now int64) {
+	if l.closeAt == 0 {
+		l.closeAt = now + 1 + rand.N(int64(l.stagger))
+		l.reviseAfter(time.Duration(l.closeAt - now))
+	}
+	l.b.stepLocked(func(c *core) {
+		c.joined, c.joining = true, false
+		c.until, c.late, c.pause, c.leases = l.closeAt, 0, l.closeAt, nil
+	})
+}
+
+func (l *link) reviseAfter(d time.Duration) {
+	time.AfterFunc(max(d, time.Millisecond), func() {
+		l.b.mu.Lock()
+		moved := l.reviseLocked()
+		if left := l.closeAt - l.b.now(); l.closeAt != 0 && l.fleet.ctx.Err() == nil {
+			l.reviseAfter(time.Duration(left))
+		}
+		l.b.mu.Unlock()
+		if moved {
+			l.b.deliver()
+		}
+	})
+}
+
+// reviseLocked closes the breaker once the stagger is over.
+func (l *link) reviseLocked() (moved bool) {
+	if l.closeAt == 0 || l.b.now() < l.closeAt {
+		return false
+	}
+	l.closeAt = 0
+	before := l.b.events.waiting()
+	v := l.viewer(l.b.now())
+	v.remote = true
+	moved = l.b.stepLocked(func(c *core) { v.show(c, &l.standing, l.b.now()) })
+	return moved || before
+}
+
+// keepLocked keeps the claims of this process's probes while they live.
+func (l *link) keepLocked() {
+	if l.keeping || !l.probingLocked() {
+		return
+	}
+	l.keeping = true
+	each := min(l.fleet.cfg.Lease, l.b.cfg.ProbeTimeout) / 3
+	time.AfterFunc(max(each, time.Millisecond), func() {
+		l.b.mu.Lock()
+		defer l.b.mu.Unlock()
+		l.keeping = false
+		if !l.probingLocked() {
+			return
+		}
+		now := l.b.now()
+		l.enqueueLocked(&request{touch: true, event: func(c *core) { c.tick(now) }})
+	})
+}
+
+// probingLocked reports whether a probe of this process runs for the fleet.
+func (l *link) probingLocked() bool {
+	if l.phase != following || l.fleet.ctx.Err() != nil {
+		return false
+	}
+	for _, own := range l.b.core.leases {
+		if !own.foreign {
+			return true
+		}
+	}
+	return false
+}
+
+// part lets the breaker continue without the store, from what is known.
+func (l *link) part() {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	l.partLocked()
+}
+
+func (l *link) partLocked() {
+	if l.phase == apart {
+		l.b.stepLocked(func(c *core) { c.joining = false })
+		return
+	}
+	if l.closeAt != 0 {
+		l.closeAt = l.b.now()
+		l.reviseLocked()
+	}
+	l.parted = parting{l.standing.Generation, l.standing.quiet(), l.b.core.failed}
+	l.phase, l.hint, l.owed = apart, nil, false
+	l.b.stepLocked(func(c *core) {
+		c.streak = c.longest()
+		c.joined, c.joining, c.known, c.suspect = false, false, 0, false
+	})
+	waiting := append(l.flight, l.queue...)
+	l.flight, l.queue = nil, nil
+	l.flights++
+	for _, r := range waiting {
+		if !r.told && r.event != nil {
+			r.moved = l.commitLocked(r.event, r.then)
+		}
+		if r.done != nil {
+			close(r.done)
+		}
+	}
+}
+
+// reached is told what the store holds when it answers again.
+func (l *link) reached(r Record) {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	s, err := readStanding(r)
+	if err != nil {
+		l.unreadableLocked(err)
+		return
+	}
+	c, was := &l.b.core, l.parted
+	l.broken, l.version = false, r.Version
+	moved := s.Generation > was.generation
+	switch {
+	case s.Generation < was.generation && !was.quiet: // the store has lost it
+		l.phase, l.owed = following, true
+		l.againLocked(was)
+	case !s.quiet(), c.state == Closed && c.held == free, moved:
+		l.standing, l.phase = s, following
+		l.followLocked(true)
+		l.againLocked(was)
+	default: // opened here since, while nobody else has seen a reason to
+		l.standing, l.phase = s, alone
+	}
+	l.warnLocked()
+}
+
+// againLocked tells the fleet of the probes that failed while the store was
+// lost: the later deadline holds.
+func (l *link) againLocked(was parting) {
+	c := &l.b.core
+	if l.owed {
+		until := c.until
+		if c.failed <= was.failed {
+			until = 0
+		}
+		l.followLocked(false)
+		l.enqueueLocked(&request{told: until == 0, event: func(f *core) {
+			if f.state == Open && f.held == free {
+				f.until = max(f.until, until)
+			}
+		}})
+	}
+}
+
+// pushed is told of a change in the store: a hint, which may be late.
+func (l *link) pushed(r Record) {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	l.pushedLocked(r)
+}
+
+func (l *link) pushedLocked(r Record) {
+	switch {
+	case l.phase == apart || r.Version <= l.version:
+		return
+	case l.flight != nil || len(l.queue) > 0:
+		if l.hint == nil || l.hint.Version < r.Version {
+			l.hint = &r
+		}
+		return
+	}
+	s, err := readStanding(r)
+	if err != nil {
+		l.unreadableLocked(err)
+		return
+	}
+	if s.Generation < l.standing.Generation {
+		return // an answer will tell
+	}
+	l.standing, l.version = s, r.Version
+	l.warnLocked()
+	l.followLocked(true)
+}
+
+func (l *link) restless() bool {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	return l.phase != apart && !l.standing.quiet()
+}
+
+// poll asks the store for the record.
+func (l *link) poll(ctx context.Context) error {
+	l.b.mu.Lock()
+	flight := l.flights
+	l.b.mu.Unlock()
+	r, err := l.fleet.load(ctx, l.key)
+	if err != nil {
+		return err
+	}
+	l.fleet.heard(r)
+	l.b.mu.Lock()
+	if l.phase != apart && l.flights == flight && l.flight == nil {
+		l.answeredLocked(r)
+		if l.owed {
+			l.enqueueLocked(&request{})
+		}
+	}
+	l.b.mu.Unlock()
+	deliverAll([]*link{l})
+	return nil
+}
+
+// unreadableLocked continues alone: what cannot be read is not overwritten.
+func (l *link) unreadableLocked(err error) {
+	l.partLocked()
+	if l.broken {
+		return
+	}
+	l.broken = true
+	l.b.log(slog.LevelError, "the shared circuit breaker's record cannot be read, this process continues alone",
+		slog.String("upstream", l.b.name), slog.String("key", l.key), slog.Any("error", err))
+}
+
+// warnLocked says once that another process has another policy.
+func (l *link) warnLocked() {
+	other := l.standing.Policy
+	if other == "" || other == l.b.version || other == l.warned {
+		return
+	}
+	l.warned = other
+	l.b.log(slog.LevelWarn, "a process of the fleet has another policy for the circuit breaker",
+		slog.String("upstream", l.b.name), slog.String("policy_version", l.b.version),
+		slog.String("other_policy_version", other), slog.String("origin", cmp.Or(l.standing.By, "unknown")))
+}

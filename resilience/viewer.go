@@ -1,0 +1,309 @@
+package resilience
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock-go/penstock/resilience/internal/mask"
+)
+
+// viewer translates between a standing and the core of one process at one
+// moment.
+type viewer struct {
+	self   string // this process
+	origin string // its host
+	shift  int64  // from the breaker's clock to the store's
+	lease  int64  // how long a claim lasts
+	policy string
+	touch  bool // the claims of this process begin again
+	remote bool // what is shown was made elsewhere
+}
+
+// local is an instant of the store on the breaker's clock.
+func (v *viewer) local(at int64) int64 {
+	if at == 0 {
+		return 0
+	}
+	return at - v.shift
+}
+
+// show makes c what s says. The change of state, if there is one, is one move.
+func (v *viewer) show(c *core, s *standing, now int64) {
+	now = c.tick(now)
+	before, held := len(c.out), c.held
+	if v.remote {
+		c.voice = s.By
+	}
+	at := min(max(v.local(s.Since), c.since), now)
+	if h := s.hold(); h != c.held {
+		c.seize(h, min(v.local(s.HeldSince), now), why{reason: s.HeldReason})
+	}
+	v.showState(c, s, at)
+	v.showStreak(c, s)
+	v.showWait(c, s, now)
+	if held != c.held && len(c.out) == before {
+		c.report(c.state, now, why{reason: cmp.Or(c.holdReason, reasonReset)}, counts{})
+	}
+	c.voice = ""
+	c.resets = s.Resets
+}
+
+// showState makes the move to the state of s. Where the state is the same, only
+// its generation may be another.
+func (v *viewer) showState(c *core, s *standing, at int64) {
+	fresh := c.mirrored != s.Generation
+	c.mirrored = s.Generation
+	floor := c.floor
+	c.floor = s.Generation
+	switch {
+	case s.State == c.state && fresh && c.gen < s.Generation:
+		c.gen, c.good, c.leases = s.Generation, 0, nil
+		if s.State == Open {
+			c.opened++
+			c.since, c.openedAt, c.reason, c.cause = at, at, s.Reason, v.cause(s)
+		}
+	case s.State == c.state:
+	case s.State == Open:
+		c.open(at, never, why{reason: s.Reason, cause: v.cause(s)}, c.current(at))
+	case s.State == HalfOpen:
+		c.openedUnseen(s, v)
+		c.move(HalfOpen, at, why{reason: reasonElapsed, probe: s.LastProbe}, c.current(at))
+	default:
+		c.close(at, v.closing(c, s), c.current(at))
+	}
+	c.floor = floor
+	if s.State != Closed {
+		c.episode, c.openedAt = min(v.local(s.Episode), at), min(v.local(s.OpenedAt), at)
+		c.lastFailure = c.cause
+	}
+}
+
+// openedUnseen is what an opening leaves that was over before it was seen.
+func (c *core) openedUnseen(s *standing, v *viewer) {
+	if c.state == Closed {
+		c.opened++
+		c.reason, c.cause = s.Reason, v.cause(s)
+	}
+}
+
+func (v *viewer) closing(c *core, s *standing) why {
+	switch {
+	case s.Held != "":
+		return why{reason: s.HeldReason}
+	case s.Resets != c.resets:
+		return why{reason: reasonReset}
+	}
+	return why{reason: reasonProbeOK, probe: s.LastProbe}
+}
+
+func (v *viewer) showStreak(c *core, s *standing) {
+	c.known, c.suspect = 0, false
+	if s.State == Closed && c.policy.failMax > 0 {
+		c.known = min(s.Streak, maxStreak)
+		c.suspect = s.Suspect == v.origin && v.origin != ""
+	}
+}
+
+// showWait sets the deadlines of a state that is not closed. A deadline is no
+// later than the wait that it was written with: a clock of the store that
+// stepped back prolongs nothing.
+func (v *viewer) showWait(c *core, s *standing, now int64) {
+	c.pause, c.late = 0, 0
+	if s.Pause != 0 {
+		c.pause = min(v.local(s.Pause), now+c.policy.maxThrottle)
+	}
+	if s.State == Closed {
+		return
+	}
+	c.until = never
+	if s.Held == "" {
+		c.until = min(v.local(s.Until), now+int64(max(s.Wait, 0)))
+	}
+	if s.Before != "" && s.FailedBy == v.origin {
+		c.late = handicap
+	}
+	c.failed, c.good, c.lastProbe = s.Failed, s.Good, s.LastProbe
+	c.leases = v.leases(c, s, now)
+}
+
+func (v *viewer) leases(c *core, s *standing, now int64) (all []lease) {
+	longest := max(v.lease, c.policy.probeTimeout)
+	for _, l := range s.Leases {
+		mine := slices.IndexFunc(c.leases, func(own lease) bool { return own.id == l.Probe && !own.foreign })
+		if l.Owner == v.self && mine >= 0 {
+			all = append(all, c.leases[mine])
+			continue
+		}
+		all = append(all, lease{id: l.Probe, expiry: min(v.local(l.Expiry), now+longest), foreign: true})
+	}
+	return all
+}
+
+// cause stands in for the error of another process.
+func (v *viewer) cause(s *standing) error {
+	if s.Held != "" || s.Origin == "" {
+		return nil
+	}
+	return &remoteError{origin: s.Origin, reason: s.Reason}
+}
+
+// remoteError is a failure that another process has seen. Its text stays there:
+// it may hold what only that process may know.
+type remoteError struct{ origin, reason string }
+
+func (e *remoteError) Error() string { return fmt.Sprintf("%s on %s", e.reason, e.origin) }
+
+// write is s after what made before into after. It returns s itself if that is
+// of no interest to others.
+func (v *viewer) write(s *standing, before, after *core) standing {
+	n := *s
+	switch {
+	case after.held == heldDenied: // a matter of this process's credential
+		n.Leases = slices.DeleteFunc(slices.Clone(s.Leases), func(l claim) bool { return l.Owner == v.self })
+	case after.alone:
+		v.writeStreak(&n, before, after)
+	default:
+		v.writeState(&n, before, after)
+		v.writeStreak(&n, before, after)
+		v.writeWait(&n, before, after)
+		v.writeHold(&n, before, after)
+		n.Leases = v.claims(s, before, after)
+	}
+	if n.same(s) {
+		return n
+	}
+	if s.By != v.origin {
+		n.Before = s.By
+	}
+	n.By, n.Policy = v.origin, v.policy
+	return n
+}
+
+// stamp is an instant of the core for the store, and what was there if it is
+// the same as before.
+func (v *viewer) stamp(was, before, after int64) int64 {
+	if before == after {
+		return was
+	}
+	return after + v.shift
+}
+
+func (v *viewer) writeState(n *standing, before, after *core) {
+	n.State = after.state
+	if after.gen != before.gen {
+		n.Generation = after.gen
+	}
+	n.Since = v.stamp(n.Since, before.since, after.since)
+	n.Episode = v.stamp(n.Episode, before.episode, after.episode)
+	n.OpenedAt = v.stamp(n.OpenedAt, before.openedAt, after.openedAt)
+	if after.opened > before.opened {
+		n.Reason, n.Origin = mask.String(after.reason), v.origin
+	}
+	if after.failed > before.failed {
+		n.FailedBy = v.origin
+	}
+	if after.state == Closed {
+		n.Failed, n.Good, n.FailedBy = 0, 0, ""
+		return
+	}
+	n.Failed, n.Good, n.LastProbe = after.failed, after.good, after.lastProbe
+}
+
+func (v *viewer) writeStreak(n *standing, before, after *core) {
+	if after.policy.failMax == 0 {
+		return
+	}
+	if after.known > before.known {
+		switch {
+		case before.known == 0:
+			n.StreakOf = v.origin
+		case n.StreakOf != v.origin:
+			n.StreakOf = several
+		}
+	}
+	switch {
+	case after.opened == before.opened:
+	case before.state == Closed && after.reason != reasonConsecutive:
+		n.StreakOf = ""
+	case before.state != Closed && n.StreakOf != v.origin:
+		n.StreakOf = several // the failed probe of another origin confirms it
+	}
+	if n.Suspect == v.origin && !after.suspect {
+		n.Suspect = ""
+	}
+	if n.State != Closed {
+		n.Streak = max(before.known, after.known)
+		return
+	}
+	if before.state != Closed && after.state == Closed && after.resets == before.resets && after.held == free {
+		n.Suspect = v.refuted(n)
+	}
+	if n.Streak = after.known; n.Streak == 0 {
+		n.StreakOf = ""
+	}
+}
+
+// refuted is the one origin whose failures opened a breaker that another
+// origin's probe has closed.
+func (v *viewer) refuted(n *standing) string {
+	if n.StreakOf == several || n.StreakOf == v.origin {
+		return ""
+	}
+	return n.StreakOf
+}
+
+func (v *viewer) writeWait(n *standing, before, after *core) {
+	if after.state == Closed {
+		n.Until, n.Wait, n.Pause = 0, 0, 0
+		return
+	}
+	n.Pause = v.stamp(n.Pause, before.pause, after.pause)
+	switch {
+	case after.until == never:
+		n.Until, n.Wait = 0, 0
+	case after.until != before.until || after.opened != before.opened:
+		n.Until, n.Wait = after.until+v.shift, time.Duration(after.until-after.latest)
+	}
+}
+
+func (v *viewer) writeHold(n *standing, before, after *core) {
+	n.Resets = after.resets
+	if after.held == before.held {
+		return
+	}
+	n.Held, n.HeldReason, n.HeldSince = after.held.String(), "", 0
+	if after.held != free {
+		n.HeldReason, n.HeldSince = mask.String(after.holdReason), after.holdSince+v.shift
+	}
+}
+
+// claims are the leases of after. Those of others stay as they are until a probe
+// takes their place, so that the end of one is not a write of its own.
+func (v *viewer) claims(s *standing, before, after *core) (all []claim) {
+	if after.gen == before.gen && after.lastProbe == before.lastProbe {
+		for _, l := range s.Leases {
+			if l.Owner != v.self {
+				all = append(all, l)
+			}
+		}
+	}
+	expiry := after.latest + v.shift + v.lease
+	for _, l := range after.leases {
+		was := slices.IndexFunc(s.Leases, func(c claim) bool { return c.Probe == l.id })
+		switch {
+		case l.foreign && was >= 0:
+			if !slices.Contains(all, s.Leases[was]) {
+				all = append(all, s.Leases[was])
+			}
+		case l.foreign:
+		case was >= 0 && !v.touch:
+			all = append(all, s.Leases[was])
+		default:
+			all = append(all, claim{l.id, v.self, expiry})
+		}
+	}
+	slices.SortFunc(all, func(a, b claim) int { return cmp.Compare(a.Probe, b.Probe) })
+	return all
+}
