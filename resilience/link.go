@@ -75,6 +75,9 @@ type request struct {
 	done  chan struct{} // nil if nobody waits
 }
 
+// apart reports whether the event is not one of this process's breaker.
+func (r *request) apart() bool { return r.told }
+
 func newLink(b *Breaker, f *Fleet, key string) *link {
 	l := &link{b: b, fleet: f, key: key, stagger: f.cfg.Stagger}
 	if l.stagger == 0 {
@@ -297,8 +300,9 @@ func (l *link) localLocked(event, then func(*core), moved *bool) *request {
 				f.settleClosed(r, now, now)
 			}
 		}})
-	case l.phase == alone && c.state == Closed && c.held == free:
+	case l.phase == alone && c.state == Closed && c.held == free: // its probe was good
 		l.followLocked(false)
+		return l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: (*core).works})
 	}
 	return nil
 }
@@ -443,7 +447,7 @@ func (l *link) landLocked(written *standing, floor uint64) {
 		l.phase = alone
 		l.b.stepLocked(func(c *core) { c.alone, c.joined, c.known = false, false, 0 })
 	}
-	if l.phase == following && !l.mirrorsLocked() || !mirrors {
+	if !mirrors || l.phase == following && (!l.mirrorsLocked() || slices.ContainsFunc(l.flight, (*request).apart)) {
 		l.followLocked(false)
 	}
 	l.settleLocked()
