@@ -30,7 +30,7 @@ func TestWhatAServerDiedOfIsFound(t *testing.T) {
 // A server that several tests share may die of a fault of its own in one of
 // them. The next test gets another.
 func TestSharedServerThatCrashedIsReplaced(t *testing.T) {
-	s := &shared{spec: redisSpec}
+	s := &shared{spec: func() (Spec, error) { return redisSpec() }}
 	first := s.process(t)
 	assert.Same(t, first, s.process(t))
 	require.NoError(t, signalGroup(first.pid, sigKill))

@@ -147,17 +147,6 @@ func llamaSpec() (Spec, error) {
 	}, err
 }
 
-func redisSpec() (Spec, error) {
-	redis, err := program("redis-server")
-	return Spec{
-		Name: "redis", Ports: 1,
-		Command: func(dir string, ports []int) *exec.Cmd {
-			return exec.Command(redis, "--bind", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--dir", dir)
-		},
-		Ready: redisReady,
-	}, err
-}
-
 // ask sends one request with a body of JSON and takes any answer but 200 for an
 // error.
 func ask(ctx context.Context, method, url, body string) error {

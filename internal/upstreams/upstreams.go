@@ -47,7 +47,7 @@ var (
 	sharedMilvus    = &shared{spec: milvusSpec}
 	sharedSeaweedFS = &shared{spec: seaweedSpec}
 	sharedLlama     = &shared{spec: llamaSpec}
-	sharedRedis     = &shared{spec: redisSpec}
+	sharedRedis     = &shared{spec: func() (Spec, error) { return redisSpec() }}
 )
 
 // process starts the server for the first caller, and a new one, with none of
@@ -126,10 +126,24 @@ func StartLlama(t testing.TB) *Process {
 	return startOwn(t, llamaSpec)
 }
 
-// StartRedis starts a Redis for this test alone.
-func StartRedis(t testing.TB) *Process {
+// StartRedis starts a Redis for this test alone, with options of its command
+// line.
+func StartRedis(t testing.TB, options ...string) *Process {
 	t.Helper()
-	return startOwn(t, redisSpec)
+	return startOwn(t, func() (Spec, error) { return redisSpec(options...) })
+}
+
+// StartRedisNode starts a Redis that can be a node of a Cluster, without slots.
+func StartRedisNode(t testing.TB) *Process {
+	t.Helper()
+	return startOwn(t, redisNodeSpec)
+}
+
+// StartRedisSentinel starts a Sentinel that watches a master as "breakers", and
+// alone decides, after a second, that it is down.
+func StartRedisSentinel(t testing.TB, master *Process) *Process {
+	t.Helper()
+	return startOwn(t, func() (Spec, error) { return redisSentinelSpec(master) })
 }
 
 func startOwn(t testing.TB, spec func() (Spec, error)) *Process {
