@@ -71,7 +71,7 @@ type Fleet struct {
 
 	ctx    context.Context //nolint:containedctx // that of the fleet's goroutines, from NewFleet to Close
 	cancel context.CancelFunc
-	ended  sync.WaitGroup
+	tasks  tasks
 
 	offset atomic.Int64 // from clock to the store's, in nanoseconds
 	synced atomic.Bool  // offset is known
@@ -102,7 +102,7 @@ func NewFleet(store Store, cfg FleetConfig) *Fleet {
 		first: make(chan struct{}), links: map[string]map[*link]struct{}{}, records: map[string]Record{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.ended.Go(f.run)
+	f.tasks.run(f.run)
 	return f
 }
 
@@ -114,8 +114,15 @@ func (f *Fleet) Close() error {
 	f.mu.Unlock()
 	f.cancel()
 	f.lost(nil)
-	f.ended.Wait()
+	f.tasks.end()
 	return nil
+}
+
+// Up reports whether the store answers.
+func (f *Fleet) Up() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.up
 }
 
 // now is the time of the fleet's clock.
@@ -191,7 +198,7 @@ func (f *Fleet) session() error {
 		f.heard(now)
 		f.reached(found)
 		found = nil
-		f.ended.Go(func() { f.poll(ctx) })
+		f.tasks.run(func() { f.poll(ctx) })
 	}, func(key string, r Record) {
 		if found != nil {
 			found[key] = r
@@ -375,6 +382,28 @@ func (f *Fleet) remove(l *link) {
 		delete(f.links, l.key)
 	}
 	l.part()
+}
+
+// tasks are goroutines that can be waited for once no more of them begin.
+type tasks struct {
+	mu    sync.Mutex
+	ended bool
+	group sync.WaitGroup
+}
+
+func (t *tasks) run(task func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.group.Go(task)
+	}
+}
+
+func (t *tasks) end() {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	t.group.Wait()
 }
 
 func deliverAll(all []*link) {

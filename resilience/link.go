@@ -197,7 +197,6 @@ func (l *link) baseLocked(v *viewer, now int64) core {
 	if l.standing.Before != "" || l.standing.By != "" && l.standing.By != v.origin {
 		c.handicap = handicap
 	}
-	c.tick(now)
 	return c
 }
 
@@ -260,6 +259,10 @@ func (l *link) operate(event func(*core)) {
 // commitLocked steps the core of this process.
 func (l *link) commitLocked(event, then func(*core)) (moved bool) {
 	moved = l.b.stepLocked(event)
+	if l.b.core.alone {
+		l.phase = alone
+		l.b.stepLocked(func(c *core) { c.alone, c.joined, c.suspect, c.known = false, false, false, 0 })
+	}
 	if then != nil {
 		then(&l.b.core)
 	}
@@ -312,7 +315,7 @@ func (l *link) enqueueLocked(r *request) *request {
 	l.queue = append(l.queue, r)
 	if !l.working {
 		l.working = true
-		l.fleet.ended.Go(l.work)
+		l.fleet.tasks.run(l.work)
 	}
 	return r
 }
@@ -338,7 +341,7 @@ func (l *link) sync() {
 	if l.due.Swap(true) {
 		return
 	}
-	l.fleet.ended.Go(func() {
+	l.fleet.tasks.run(func() {
 		l.b.mu.Lock()
 		defer l.b.mu.Unlock()
 		l.due.Store(false)
@@ -439,13 +442,9 @@ func (l *link) landLocked(written *standing, floor uint64) {
 			}
 		}
 		c.floor, c.handicap = 0, 0
-		if c.state == l.standing.State {
+		if l.phase == following && c.state == l.standing.State {
 			c.mirrored = l.standing.Generation
 		}
-	}
-	if c.alone {
-		l.phase = alone
-		l.b.stepLocked(func(c *core) { c.alone, c.joined, c.known = false, false, 0 })
 	}
 	if !mirrors || l.phase == following && (!l.mirrorsLocked() || slices.ContainsFunc(l.flight, (*request).apart)) {
 		l.followLocked(false)

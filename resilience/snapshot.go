@@ -17,6 +17,10 @@ type Snapshot struct {
 	RampShare     float64   // the share of calls that are admitted after closing; 1 unless Config.Ramp says less
 	Shadow        bool      // the breaker refuses nothing (Config.Shadow)
 
+	Shared bool   // the breaker belongs to a fleet
+	Alone  bool   // it does not follow the fleet: the store is lost, or it opened by itself
+	Origin string // the host that opened it, for a fleet; empty if it is closed, or opened by itself
+
 	Held       string    // what holds the state until Reset: forced_open, forced_closed, denied, or nothing
 	HeldReason string    // as given to ForceOpen or ForceClose; denied
 	HeldSince  time.Time // zero unless Held
@@ -53,6 +57,12 @@ func (b *Breaker) Snapshot() Snapshot {
 		Name: b.name, PolicyVersion: b.version, State: c.reads(), Generation: c.gen, Reason: c.reason,
 		Streak: c.longest(), FailMax: b.policy.failMax, RampShare: c.share(), Shadow: b.shadow,
 		Held: c.held.String(), HeldReason: c.holdReason, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,
+	}
+	if l := b.link.Load(); l != nil {
+		s.Shared, s.Alone = true, l.phase != following
+		if c.state != Closed && !s.Alone {
+			s.Origin = l.standing.Origin
+		}
 	}
 	b.dateLocked(&s, &c)
 	b.totalsLocked(&s, &c)

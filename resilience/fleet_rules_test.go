@@ -1,0 +1,441 @@
+package resilience_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/storetest"
+	"github.com/penstock-go/penstock/resilience/trip"
+)
+
+// openBy opens the fleet by failures of one process.
+func openBy(t *testing.T, p *process) {
+	t.Helper()
+	for range 5 {
+		p.fails(t)
+	}
+	synctest.Wait()
+}
+
+// A host whose calls alone fail opens the fleet once. When the probe of another
+// host has shown that the upstream works, it opens only itself, until one of
+// its own calls succeeds.
+func TestRefutedHostOpensOnlyItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "open", "open"}, states(all))
+		settle(time.Minute)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "closed", "closed"}, states(all))
+		settle(time.Minute)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		synctest.Wait()
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "open", "open"}, states(all))
+	})
+}
+
+// A success that finds no streak still ends the suspicion.
+func TestSuccessEndsASuspicion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		synctest.Wait()
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "open"}, states(all))
+	})
+}
+
+// What two hosts have seen is not one bad host.
+func TestStreakOfSeveralHostsIsNotRefuted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		for i := range 5 {
+			all[i%2].fails(t)
+			synctest.Wait()
+		}
+		settle(time.Minute)
+		require.NoError(t, all[2].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "open", "open"}, states(all))
+	})
+}
+
+// A host whose probes fail does not win every lease.
+func TestOriginOfAFailedProbeWaitsForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		for i := range 5 {
+			all[i%2].fails(t)
+			synctest.Wait()
+		}
+		settle(time.Minute)
+		all[0].fails(t) // the probe
+		settle(time.Minute)
+		all[0].isRefused(t)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+	})
+	synctest.Test(t, func(t *testing.T) { // a fleet of one host has nobody to wait for
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{Origin: "host"})
+		openBy(t, all[0])
+		settle(time.Minute)
+		all[0].fails(t)
+		settle(time.Minute)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+	})
+}
+
+// A probe that hangs in a process that lives fails at ProbeTimeout, as it does
+// without a fleet, though nobody calls.
+func TestHungProbeOfALiveProcessFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := resilience.Config{ProbeTimeout: 30 * time.Second}
+		all, _ := processes(t, 2, cfg, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		probe, err := all[0].Allow(t.Context())
+		require.NoError(t, err)
+		settle(29 * time.Second)
+		assert.Equal(t, resilience.HalfOpen, all[1].isRefused(t).State())
+		settle(5 * time.Second)
+		assert.Equal(t, []string{"open", "open"}, states(all))
+		probe.Done(nil)
+		synctest.Wait()
+		assert.Equal(t, []string{"open", "open"}, states(all))
+	})
+}
+
+// A stream that lives is not a hung probe.
+func TestRenewedProbeKeepsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{ProbeTimeout: 20 * time.Second}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		probe, err := all[0].Allow(t.Context())
+		require.NoError(t, err)
+		for range 20 {
+			settle(15 * time.Second)
+			probe.Renew()
+			all[1].isRefused(t)
+		}
+		probe.Done(nil)
+		settle(5 * time.Second)
+		assert.Equal(t, []string{"closed", "closed"}, states(all))
+	})
+}
+
+// Processes close one after the other, in open and in half-open alike, so that
+// they do not all return to the upstream in one moment.
+func TestClosingIsStaggered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 40, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		synctest.Wait()
+		assert.Less(t, closed(all), 5)
+		settle(2500 * time.Millisecond)
+		half := closed(all)
+		assert.True(t, half > 5 && half < 35, "%d of 40 are closed after half of the time", half)
+		settle(2500 * time.Millisecond)
+		assert.Equal(t, 40, closed(all))
+	})
+}
+
+func closed(all []*process) (n int) {
+	for _, p := range all {
+		if p.State() == resilience.Closed {
+			n++
+		}
+	}
+	return n
+}
+
+// What a process opened by itself while the store was lost is not imposed on
+// the fleet, and not forgotten either.
+func TestOwnOpeningOutlivesTheReturnOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		all[0].store.Down(errors.New("connection refused"))
+		openBy(t, all[0])
+		all[0].store.Up()
+		settle(10 * time.Second)
+		assert.Equal(t, []string{"open", "closed", "closed"}, states(all))
+		assert.True(t, all[0].Snapshot().Alone)
+		settle(50 * time.Second)
+		require.NoError(t, all[0].Do(t.Context(), fine), "its own probe")
+		assert.False(t, all[0].Snapshot().Alone)
+	})
+	synctest.Test(t, func(t *testing.T) { // somebody has opened and closed it since
+		all, _ := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		all[0].store.Down(errors.New("connection refused"))
+		openBy(t, all[0])
+		openBy(t, all[1])
+		all[2].Reset()
+		settle(5 * time.Second)
+		all[0].store.Up()
+		settle(11 * time.Second)
+		assert.Equal(t, []string{"closed", "closed", "closed"}, states(all))
+	})
+}
+
+// A store that comes and goes dooms no more calls than one that never was.
+func TestStoreThatComesAndGoesDoomsNoMore(t *testing.T) {
+	doomed := func(shared bool) (n int) {
+		synctest.Test(t, func(t *testing.T) {
+			all, store := processes(t, 8, resilience.Config{}, resilience.FleetConfig{})
+			if !shared {
+				store.Down(errors.New("connection refused"))
+			}
+			go func() {
+				for range 1200 {
+					time.Sleep(250 * time.Millisecond)
+					store.Down(errors.New("connection refused"))
+					time.Sleep(250 * time.Millisecond)
+					if shared {
+						store.Up()
+					}
+				}
+			}()
+			for range 6000 {
+				time.Sleep(100 * time.Millisecond)
+				for _, p := range all {
+					_ = p.Do(t.Context(), func(context.Context) error { n++; return errDown })
+				}
+			}
+		})
+		return n
+	}
+	solo, fleet := doomed(false), doomed(true)
+	t.Logf("of 48,000 calls in ten minutes, 8 processes doomed %d with such a store and %d without one", fleet, solo)
+	assert.LessOrEqual(t, fleet, solo)
+}
+
+// A push that is lost is made up for by asking.
+func TestLostPushIsFoundByAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		store.HoldPushes()
+		settle(time.Minute)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		settle(11 * time.Second)
+		assert.Equal(t, []string{"closed", "closed"}, states(all))
+	})
+	synctest.Test(t, func(t *testing.T) { // of an opening: the first failure tells
+		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		store.HoldPushes()
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "closed"}, states(all))
+		all[1].fails(t)
+		assert.Equal(t, []string{"open", "open"}, states(all))
+	})
+}
+
+// Processes with other policies follow each other, and say so.
+func TestRollingChangeOfPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &storetest.Memory{}
+		old := newProcess(t, store, "old", resilience.Config{}, resilience.FleetConfig{})
+		renewed := newProcess(t, store, "new",
+			resilience.Config{FailMax: 3, ResetTimeout: 20 * time.Second}, resilience.FleetConfig{})
+		synctest.Wait()
+		start := time.Now()
+		for range 3 {
+			renewed.fails(t)
+		}
+		synctest.Wait()
+		assert.WithinDuration(t, start.Add(20*time.Second), old.isRefused(t).RetryAt(), time.Second,
+			"the opener's deadline")
+		settle(20 * time.Second)
+		old.fails(t)
+		synctest.Wait()
+		assert.WithinDuration(t, time.Now().Add(time.Minute), renewed.isRefused(t).RetryAt(), time.Second)
+		settle(time.Minute)
+		require.NoError(t, renewed.Do(t.Context(), fine))
+		settle(5 * time.Second)
+		for range 3 {
+			old.fails(t)
+		}
+		assert.Equal(t, resilience.Closed, old.State())
+		renewed.fails(t)
+		synctest.Wait()
+		assert.Equal(t, resilience.Open, old.State())
+	})
+}
+
+// Another server behind the same name is another breaker.
+func TestAddressesAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		all[0].Locate("http://one.example/v1")
+		all[1].Locate("http://two.example/v1")
+		all[2].Locate("http://one.example/v1")
+		synctest.Wait()
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "closed", "open"}, states(all))
+	})
+}
+
+// Records are forgotten once they are of no use: not before the deadline of an
+// open breaker, and an operator's hold never.
+func TestRecordsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		require.Len(t, store.Records(), 1)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		settle(3 * time.Minute)
+		assert.Empty(t, store.Records())
+		all[0].ForceOpen("maintenance")
+		settle(100 * 24 * time.Hour)
+		assert.Len(t, store.Records(), 1)
+	})
+}
+
+// A breaker that nobody has called for an hour is due, not closed.
+func TestOpenBreakerThatNobodyCallsIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Hour)
+		all[1].fails(t)
+		synctest.Wait()
+		all[0].isRefused(t)
+		all[1].isRefused(t)
+	})
+}
+
+// The first of several windows that breaks its rule opens for all.
+func TestWindowStaysLocalAndItsOpeningIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 2, windowConfig(), resilience.FleetConfig{})
+		before := store.Calls()
+		for range 5 {
+			require.NoError(t, all[0].Do(t.Context(), fine))
+			require.NoError(t, all[1].Do(t.Context(), fine))
+			all[0].fails(t)
+		}
+		synctest.Wait()
+		after := store.Calls()
+		assert.Equal(t, 1, after.Swaps-before.Swaps, "the opening")
+		assert.Equal(t, []string{"open", "open"}, states(all))
+		assert.Equal(t, "failure rate", all[1].isRefused(t).Reason())
+		settle(time.Minute)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		assert.Equal(t, []string{"closed", "closed"}, states(all))
+		assert.Zero(t, all[0].Snapshot().WindowFailures)
+	})
+}
+
+// 10,000 keys cost a healthy fleet nothing, and their openings are shared.
+func TestKeyedBreakersOfAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 10_000
+		store := &storetest.Memory{}
+		var families []*resilience.Keyed
+		for i := range 2 {
+			fleet := resilience.NewFleet(store.Client(), resilience.FleetConfig{Origin: fmt.Sprint("host-", i), Logger: quiet})
+			t.Cleanup(func() { assert.NoError(t, fleet.Close()) })
+			registry := resilience.NewRegistry(resilience.Config{Logger: quiet})
+			registry.Join(fleet)
+			family, err := registry.Keyed("partner", resilience.Config{MaxKeys: keys})
+			require.NoError(t, err)
+			families = append(families, family)
+		}
+		synctest.Wait()
+		before := store.Calls()
+		for key := range keys {
+			for _, family := range families {
+				require.NoError(t, family.Do(t.Context(), fmt.Sprint(key), fine))
+			}
+		}
+		assert.Equal(t, before, store.Calls())
+		for key := range 100 {
+			for range 5 {
+				require.Same(t, errDown, families[key%2].Do(t.Context(), fmt.Sprint(key), down))
+			}
+		}
+		synctest.Wait()
+		for key := range 100 {
+			require.ErrorIs(t, families[0].Do(t.Context(), fmt.Sprint(key), fine), resilience.ErrOpen)
+			require.ErrorIs(t, families[1].Do(t.Context(), fmt.Sprint(key), fine), resilience.ErrOpen)
+		}
+		// One that is forgotten here, and not there, is not a closed one here.
+		late := resilience.NewRegistry(resilience.Config{Logger: quiet})
+		fleet := resilience.NewFleet(store.Client(), resilience.FleetConfig{Origin: "late", Logger: quiet})
+		defer fleet.Close()
+		synctest.Wait()
+		late.Join(fleet)
+		family, err := late.Keyed("partner", resilience.Config{})
+		require.NoError(t, err)
+		require.ErrorIs(t, family.Do(t.Context(), "42", fine), resilience.ErrOpen)
+	})
+}
+
+// A hundred processes with one call that fails each second write each failure
+// once, and a success in between at most once more.
+func TestHundredProcessesWithAFailureEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 100, resilience.Config{FailMax: 65535}, resilience.FleetConfig{})
+		before := store.Calls()
+		for range 10 {
+			for _, p := range all {
+				go func() {
+					time.Sleep(rand.N(time.Second))
+					_ = p.Do(context.Background(), down)
+				}()
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		after := store.Calls()
+		swaps, conflicts := after.Swaps-before.Swaps, after.Conflicts-before.Conflicts
+		t.Logf("1,000 failures in 10 s: %d writes, %d of them met another version, %d pushes, %d loads",
+			swaps, conflicts, after.Pushes-before.Pushes, after.Loads-before.Loads)
+		assert.LessOrEqual(t, swaps, 2000)
+		assert.LessOrEqual(t, after.Loads-before.Loads, 0)
+	})
+}
+
+// The record can be read by people, and holds no text of an error.
+func TestRecordHoldsNoErrorText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 1, resilience.Config{}, resilience.FleetConfig{})
+		for range 5 {
+			_ = all[0].Do(t.Context(), func(context.Context) error { return errors.New("secret=hunter2 was refused") })
+		}
+		synctest.Wait()
+		value := store.Records()["1/llm"].Value
+		assert.NotContains(t, string(value), "hunter2")
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal(value, &fields))
+		assert.Equal(t, "open", fields["state"])
+		assert.Equal(t, "host-0", fields["origin"])
+		assert.Equal(t, "consecutive failures", fields["reason"])
+	})
+}
+
+func windowConfig() resilience.Config {
+	return resilience.Config{Trip: trip.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}}
+}
