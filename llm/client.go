@@ -94,6 +94,7 @@ func NewClient(c Config) (*openai.Client, error) {
 	if err := checkBaseURL(sdk.BaseURL); err != nil {
 		return nil, err
 	}
+	cmp.Or(c.Breaker, resilience.LLM).Locate(strings.TrimRight(sdk.BaseURL, "/"))
 	return openai.NewClientWithConfig(sdk), nil
 }
 

@@ -48,10 +48,15 @@ var (
 	shadowedDesc = desc("shadowed_total",
 		"Calls that shadow mode let through in place of a refusal. They are in calls_total by their outcome.")
 
+	sharedDesc = desc("shared", "1 if the breaker is shared with other processes, 0 if not.")
+	storeDesc  = desc("store_up", "1 if the store of a shared breaker answers, 0 if this process continues alone.")
+	openerDesc = desc("opened_by", "1 for the host that opened a shared breaker, while it is not closed.", "origin")
+
 	descs = []*prometheus.Desc{
 		stateDesc, callsDesc, transitionsDesc, openedDesc, probesDesc, resultsDesc,
 		secondsDesc, untilDesc, streakDesc, failMaxDesc, windowDesc,
 		heldDesc, sinceDesc, rampDesc, shadowDesc, shadowedDesc,
+		sharedDesc, storeDesc, openerDesc,
 	}
 )
 
@@ -128,6 +133,17 @@ func (e emitter) snapshot(s resilience.Snapshot) {
 	e.gauge(rampDesc, s.RampShare)
 	e.gauge(shadowDesc, flag(s.Shadow))
 	e.counter(shadowedDesc, float64(s.Shadowed))
+	e.fleet(s)
+}
+
+func (e emitter) fleet(s resilience.Snapshot) {
+	e.gauge(sharedDesc, flag(s.Shared))
+	if s.Shared {
+		e.gauge(storeDesc, flag(s.StoreUp))
+	}
+	if s.Origin != "" {
+		e.gauge(openerDesc, 1, s.Origin)
+	}
 }
 
 func (e emitter) calls(s resilience.Snapshot) {

@@ -110,8 +110,8 @@ func (h *history) note(t resilience.Transition) {
 
 func (h *history) countLocked(t resilience.Transition) {
 	h.sum.moves[t.From][t.To]++
-	if t.From != resilience.HalfOpen || t.ProbeID == 0 {
-		return // an operator's doing
+	if t.From != resilience.HalfOpen || t.ProbeID == 0 || t.Origin != "" {
+		return // an operator's doing, or that of another process
 	}
 	if t.To == resilience.Closed {
 		h.sum.closed++

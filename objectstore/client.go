@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,7 +196,16 @@ func NewClient(ctx context.Context, cfg Config, optFns ...func(*s3.Options)) (*s
 	if err = reachable(aws.ToString(client.Options().BaseEndpoint)); err != nil {
 		return nil, err
 	}
+	cmp.Or(cfg.Breaker, resilience.S3).Locate(address(client.Options()))
 	return client, nil
+}
+
+// address is where the store is, for breakers that are shared.
+func address(o s3.Options) string {
+	if o.BaseEndpoint != nil {
+		return strings.TrimRight(*o.BaseEndpoint, "/")
+	}
+	return "https://s3." + o.Region + ".amazonaws.com"
 }
 
 // load is what goes through the AWS chain.

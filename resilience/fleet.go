@@ -78,6 +78,8 @@ type Fleet struct {
 
 	first chan struct{} // closed once the store has answered, or has failed to
 
+	live atomic.Bool // as up
+
 	mu      sync.Mutex
 	up      bool
 	closed  bool
@@ -119,11 +121,7 @@ func (f *Fleet) Close() error {
 }
 
 // Up reports whether the store answers.
-func (f *Fleet) Up() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.up
-}
+func (f *Fleet) Up() bool { return f.live.Load() }
 
 // now is the time of the fleet's clock.
 func (f *Fleet) now() int64 {
@@ -233,6 +231,7 @@ func (f *Fleet) reached(found map[string]Record) {
 		return
 	}
 	f.up, f.upSince, f.records = true, time.Now(), found
+	f.live.Store(true)
 	var all []*link
 	for key, links := range f.links {
 		for l := range links {
@@ -255,6 +254,7 @@ func (f *Fleet) lost(cause error) (lasted time.Duration) {
 		lasted = time.Since(f.upSince)
 	}
 	f.up, f.records = false, nil
+	f.live.Store(false)
 	var all []*link
 	for _, links := range f.links {
 		for l := range links {

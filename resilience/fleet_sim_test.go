@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-go/penstock/resilience/storetest"
 )
 
-var schedules = flag.Int("fleet.schedules", 300, "how many schedules of a fleet are simulated, each sound, with faults, and with breakers of their own")
+var schedules = flag.Int("fleet.schedules", 700, "how many schedules of a fleet are simulated, each sound, with faults, and with breakers of their own")
 
 const (
 	simReset = 5 * time.Second

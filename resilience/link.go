@@ -115,13 +115,14 @@ func (b *Breaker) quit() {
 
 // Locate says where the upstream is, such as https://api.example.com/v1, so that
 // a fleet does not take another server behind the same breaker for it. It must
-// not hold a secret. The doors call it; where a breaker has several addresses,
-// all of them together tell it from others.
+// not hold a secret. NewClient of the doors calls it; where a breaker has
+// several addresses, all of them together tell it from others, up to the first
+// sixteen.
 func (b *Breaker) Locate(address string) {
 	b.mu.Lock()
 	known := b.addresses
 	at, found := slices.BinarySearch(known, address)
-	if address == "" || found {
+	if address == "" || found || len(known) == maxAddresses {
 		b.mu.Unlock()
 		return
 	}
@@ -145,6 +146,8 @@ func shareKey(name string, addresses []string) string {
 	}
 	return fmt.Sprintf("1/%s@%x", name, sha256.Sum256([]byte(key)))
 }
+
+const maxAddresses = 16
 
 // maxShareKey bounds a key in bytes.
 const maxShareKey = 512

@@ -17,9 +17,10 @@ type Snapshot struct {
 	RampShare     float64   // the share of calls that are admitted after closing; 1 unless Config.Ramp says less
 	Shadow        bool      // the breaker refuses nothing (Config.Shadow)
 
-	Shared bool   // the breaker belongs to a fleet
-	Alone  bool   // it does not follow the fleet: the store is lost, or it opened by itself
-	Origin string // the host that opened it, for a fleet; empty if it is closed, or opened by itself
+	Shared  bool   // the breaker belongs to a fleet
+	StoreUp bool   // and the fleet's store answers
+	Alone   bool   // the breaker does not follow its fleet: the store is lost, or it opened by itself
+	Origin  string // the host that opened it, for a fleet; empty if it is closed, or opened by itself
 
 	Held       string    // what holds the state until Reset: forced_open, forced_closed, denied, or nothing
 	HeldReason string    // as given to ForceOpen or ForceClose; denied
@@ -59,7 +60,7 @@ func (b *Breaker) Snapshot() Snapshot {
 		Held: c.held.String(), HeldReason: c.holdReason, Probes: c.probes, Opened: c.opened, LastFailure: c.lastFailure,
 	}
 	if l := b.link.Load(); l != nil {
-		s.Shared, s.Alone = true, l.phase != following
+		s.Shared, s.StoreUp, s.Alone = true, l.fleet.Up(), l.phase != following
 		if c.state != Closed && !s.Alone {
 			s.Origin = l.standing.Origin
 		}

@@ -93,6 +93,7 @@ func NewClient(ctx context.Context, cfg Config) (client.Client, error) {
 	if err != nil {
 		return nil, &ArgumentError{Op: "NewClient", Reason: err.Error()}
 	}
+	cmp.Or(cfg.Breaker, resilience.Milvus).Locate(sdk.Address)
 	return milvus{c, in}, nil
 }
 

@@ -1,0 +1,5 @@
+//go:build race
+
+package resilience_test
+
+func init() { *schedules /= 10 }
