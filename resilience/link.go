@@ -378,7 +378,7 @@ func (l *link) flyLocked() error {
 	flight := l.flights
 	ctx, cancel := context.WithTimeout(l.fleet.ctx, l.fleet.cfg.Timeout)
 	defer cancel()
-	for {
+	for conflicts := 0; ; conflicts++ {
 		now := l.b.now()
 		next, floor, ok := l.nextLocked(now)
 		if !ok {
@@ -399,16 +399,15 @@ func (l *link) flyLocked() error {
 			l.version, l.owed = r.Version, false
 			l.landLocked(&next, floor)
 			return nil
+		case conflicts > 0 && ctx.Err() != nil && l.fleet.ctx.Err() == nil: // the store is well, others are faster
+			l.refuseLocked()
+			return nil
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
 		l.fleet.heard(r)
 		l.answeredLocked(r)
 		if l.phase == apart {
-			return nil
-		}
-		if ctx.Err() != nil {
-			l.refuseLocked()
 			return nil
 		}
 	}
