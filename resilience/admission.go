@@ -234,7 +234,8 @@ func (b *Breaker) afterProbe(c *call) (err error) {
 		return err
 	}
 	*c = call{b: b, op: c.op, caller: c.caller, ctx: c.caller}
-	a, moved := asking{now: b.now(), after: true}, false
+	a := asking{now: b.now(), after: true}
+	var moved bool
 	if l := b.link.Load(); l != nil {
 		moved, a, err = l.ask(a)
 	} else {

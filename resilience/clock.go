@@ -35,6 +35,14 @@ func (t *timer) at(now time.Time) int64 {
 	return int64(min(max(d, -horizon), horizon))
 }
 
+// now is the time since the timer was made.
+func (t *timer) now() int64 {
+	if t.clock == nil {
+		return int64(time.Since(t.base))
+	}
+	return t.at(t.clock.Now())
+}
+
 // now is the time since the breaker was made.
 func (b *Breaker) now() int64 {
 	if b.timer.clock == nil {

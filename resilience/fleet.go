@@ -20,14 +20,14 @@ type FleetConfig struct {
 	// calls alone fail from an upstream that fails for everybody. Default: the
 	// hostname.
 	Origin string
-	// Timeout bounds every request to the store, and what a call waits for one.
+	// Timeout bounds every request to the store, and what a call waits for it.
 	// Default 100 ms.
 	Timeout time.Duration
 	// Lease is how long the probe of a process that has died, or does not run,
 	// keeps other probes out. Default 10 s.
 	Lease time.Duration
-	// Stagger spreads the moments at which the processes let calls through again
-	// after the upstream has recovered. Default a tenth of each breaker's
+	// Stagger spreads the moments at which the processes let calls through
+	// again after the upstream has recovered. Default a tenth of each breaker's
 	// ResetTimeout, at most 5 s; negative for none.
 	Stagger time.Duration
 	// Clock is the time source between two answers of the store, as
@@ -87,7 +87,7 @@ type Fleet struct {
 	links   map[string]map[*link]struct{}
 	records map[string]Record // of keys that nobody here has asked for yet
 	abort   context.CancelCauseFunc
-	upSince time.Time
+	upSince int64 // of clock
 }
 
 // NewFleet connects a process to a store. It returns at once; the first call
@@ -123,16 +123,8 @@ func (f *Fleet) Close() error {
 // Up reports whether the store answers.
 func (f *Fleet) Up() bool { return f.live.Load() }
 
-// now is the time of the fleet's clock.
-func (f *Fleet) now() int64 {
-	if f.clock.clock == nil {
-		return int64(time.Since(f.clock.base))
-	}
-	return f.clock.at(f.clock.clock.Now())
-}
-
 // storeTime is the store's clock now, as far as it is known: never ahead of it.
-func (f *Fleet) storeTime() int64 { return f.now() + f.offset.Load() }
+func (f *Fleet) storeTime() int64 { return f.clock.now() + f.offset.Load() }
 
 // heard takes the store's clock from an answer. The largest difference is the
 // one of the fastest answer; a store whose clock has stepped back is believed.
@@ -140,7 +132,7 @@ func (f *Fleet) heard(r Record) {
 	if r.Now.IsZero() {
 		return
 	}
-	offset := r.Now.UnixNano() - f.now()
+	offset := r.Now.UnixNano() - f.clock.now()
 	for {
 		old := f.offset.Load()
 		if f.synced.Load() && offset <= old && offset >= old-int64(f.cfg.Timeout) {
@@ -230,7 +222,7 @@ func (f *Fleet) reached(found map[string]Record) {
 		f.mu.Unlock()
 		return
 	}
-	f.up, f.upSince, f.records = true, time.Now(), found
+	f.up, f.upSince, f.records = true, f.clock.now(), found
 	f.live.Store(true)
 	var all []*link
 	for key, links := range f.links {
@@ -251,7 +243,7 @@ func (f *Fleet) lost(cause error) (lasted time.Duration) {
 	f.mu.Lock()
 	was := f.up
 	if was {
-		lasted = time.Since(f.upSince)
+		lasted = time.Duration(f.clock.now() - f.upSince)
 	}
 	f.up, f.records = false, nil
 	f.live.Store(false)

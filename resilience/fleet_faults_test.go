@@ -29,7 +29,10 @@ func TestFleetHoldsNothingDuringACall(t *testing.T) {
 		for _, p := range all {
 			for range 4 {
 				calls.Go(func() {
-					assert.NoError(t, p.Do(t.Context(), func(context.Context) error { time.Sleep(time.Hour); return nil }))
+					assert.NoError(t, p.Do(t.Context(), func(context.Context) error {
+						time.Sleep(time.Hour)
+						return nil
+					}))
 				})
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,7 +115,7 @@ func TestHungProbeOfALiveProcessFails(t *testing.T) {
 		probe, err := all[0].Allow(t.Context())
 		require.NoError(t, err)
 		settle(29 * time.Second)
-		assert.Equal(t, resilience.HalfOpen, all[1].isRefused(t).State())
+		assert.Equal(t, resilience.HalfOpen, all[1].refusal(t).State())
 		settle(5 * time.Second)
 		assert.Equal(t, []string{"open", "open"}, states(all))
 		probe.Done(nil)
@@ -263,12 +264,12 @@ func TestRollingChangeOfPolicy(t *testing.T) {
 			renewed.fails(t)
 		}
 		synctest.Wait()
-		assert.WithinDuration(t, start.Add(20*time.Second), old.isRefused(t).RetryAt(), time.Second,
+		assert.WithinDuration(t, start.Add(20*time.Second), old.refusal(t).RetryAt(), time.Second,
 			"the opener's deadline")
 		settle(20 * time.Second)
 		old.fails(t)
 		synctest.Wait()
-		assert.WithinDuration(t, time.Now().Add(time.Minute), renewed.isRefused(t).RetryAt(), time.Second)
+		assert.WithinDuration(t, time.Now().Add(time.Minute), renewed.refusal(t).RetryAt(), time.Second)
 		settle(time.Minute)
 		require.NoError(t, renewed.Do(t.Context(), fine))
 		settle(5 * time.Second)
@@ -295,7 +296,7 @@ func TestAddressesAreToldApart(t *testing.T) {
 	})
 }
 
-// Records are forgotten once they are of no use: not before the deadline of an
+// Records are forgotten once they are useless: not before the deadline of an
 // open breaker, and an operator's hold never.
 func TestRecordsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -339,7 +340,7 @@ func TestWindowStaysLocalAndItsOpeningIsShared(t *testing.T) {
 		after := store.Calls()
 		assert.Equal(t, 1, after.Swaps-before.Swaps, "the opening")
 		assert.Equal(t, []string{"open", "open"}, states(all))
-		assert.Equal(t, "failure rate", all[1].isRefused(t).Reason())
+		assert.Equal(t, "failure rate", all[1].refusal(t).Reason())
 		settle(time.Minute)
 		require.NoError(t, all[1].Do(t.Context(), fine))
 		settle(5 * time.Second)
@@ -355,7 +356,9 @@ func TestKeyedBreakersOfAFleet(t *testing.T) {
 		store := &storetest.Memory{}
 		var families []*resilience.Keyed
 		for i := range 2 {
-			fleet := resilience.NewFleet(store.Client(), resilience.FleetConfig{Origin: fmt.Sprint("host-", i), Logger: quiet})
+			fleet := resilience.NewFleet(store.Client(), resilience.FleetConfig{
+				Origin: fmt.Sprint("host-", i), Logger: quiet,
+			})
 			t.Cleanup(func() { assert.NoError(t, fleet.Close()) })
 			registry := resilience.NewRegistry(resilience.Config{Logger: quiet})
 			registry.Join(fleet)
@@ -367,19 +370,19 @@ func TestKeyedBreakersOfAFleet(t *testing.T) {
 		before := store.Calls()
 		for key := range keys {
 			for _, family := range families {
-				require.NoError(t, family.Do(t.Context(), fmt.Sprint(key), fine))
+				require.NoError(t, family.Do(t.Context(), strconv.Itoa(key), fine))
 			}
 		}
 		assert.Equal(t, before, store.Calls())
 		for key := range 100 {
 			for range 5 {
-				require.Same(t, errDown, families[key%2].Do(t.Context(), fmt.Sprint(key), down))
+				require.Same(t, errDown, families[key%2].Do(t.Context(), strconv.Itoa(key), down))
 			}
 		}
 		synctest.Wait()
 		for key := range 100 {
-			require.ErrorIs(t, families[0].Do(t.Context(), fmt.Sprint(key), fine), resilience.ErrOpen)
-			require.ErrorIs(t, families[1].Do(t.Context(), fmt.Sprint(key), fine), resilience.ErrOpen)
+			require.ErrorIs(t, families[0].Do(t.Context(), strconv.Itoa(key), fine), resilience.ErrOpen)
+			require.ErrorIs(t, families[1].Do(t.Context(), strconv.Itoa(key), fine), resilience.ErrOpen)
 		}
 		// One that is forgotten here, and not there, is not a closed one here.
 		late := resilience.NewRegistry(resilience.Config{Logger: quiet})

@@ -49,10 +49,10 @@ type simulation struct {
 }
 
 // TestFleetSimulation lets fleets live through random schedules: calls of
-// random length, outages, and for half of the schedules a store that is cut off,
-// frozen, emptied, set back, late or loses answers, and processes that die and
-// begin, with clocks that are hours apart. Whatever happens, the fleets are to
-// meet their outages with fewer calls than breakers of their own would.
+// random length, outages, and for half of the schedules a store that is cut
+// off, frozen, emptied, set back, late or loses answers, and processes that die
+// and begin, with clocks that are hours apart. Whatever happens, the fleets are
+// to meet their outages with fewer calls than breakers of their own would.
 func TestFleetSimulation(t *testing.T) {
 	var fleet, solo atomic.Int64
 	t.Run("schedule", func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +25,9 @@ type process struct {
 }
 
 // processes start on hosts of their own, in a bubble of synctest.
-func processes(t *testing.T, n int, cfg resilience.Config, share resilience.FleetConfig) ([]*process, *storetest.Memory) {
+func processes(
+	t *testing.T, n int, cfg resilience.Config, share resilience.FleetConfig,
+) ([]*process, *storetest.Memory) {
 	t.Helper()
 	store := &storetest.Memory{}
 	all := make([]*process, n)
@@ -65,7 +66,12 @@ func (p *process) fails(t *testing.T) {
 	require.Same(t, errDown, p.Do(t.Context(), down))
 }
 
-func (p *process) isRefused(t *testing.T) *resilience.OpenError {
+func (p *process) isRefused(t *testing.T) {
+	t.Helper()
+	_ = p.refusal(t)
+}
+
+func (p *process) refusal(t *testing.T) *resilience.OpenError {
 	t.Helper()
 	err := p.Do(t.Context(), func(context.Context) error { t.Error("the call was let through"); return nil })
 	open, ok := errors.AsType[*resilience.OpenError](err)
@@ -95,14 +101,14 @@ func TestFleetTakesFiveFailuresOfAnybodyAndOneProbe(t *testing.T) {
 			synctest.Wait()
 		}
 		for i, p := range all {
-			open := p.isRefused(t)
+			open := p.refusal(t)
 			assert.WithinDuration(t, start.Add(time.Minute), open.RetryAt(), time.Second, "process %d", i)
 			assert.Equal(t, 1, len(p.seen.Transitions()), "process %d", i)
 		}
 		assert.Equal(t, "host-4", all[0].seen.Transitions()[0].Origin)
 		assert.Empty(t, all[4].seen.Transitions()[0].Origin)
-		assert.Same(t, errDown, all[4].isRefused(t).LastFailure())
-		assert.EqualError(t, all[0].isRefused(t).LastFailure(), "consecutive failures on host-4")
+		assert.Same(t, errDown, all[4].refusal(t).LastFailure())
+		assert.EqualError(t, all[0].refusal(t).LastFailure(), "consecutive failures on host-4")
 
 		settle(time.Minute + time.Millisecond)
 		probing, end := make(chan struct{}), make(chan struct{})
@@ -113,7 +119,7 @@ func TestFleetTakesFiveFailuresOfAnybodyAndOneProbe(t *testing.T) {
 		synctest.Wait()
 		for i, p := range all {
 			if i != 2 {
-				assert.Equal(t, resilience.HalfOpen, p.isRefused(t).State(), "process %d", i)
+				assert.Equal(t, resilience.HalfOpen, p.refusal(t).State(), "process %d", i)
 			}
 		}
 		settle(30 * time.Second) // longer than the lease, which is kept
@@ -198,7 +204,7 @@ func TestOperatorsHoldTheFleet(t *testing.T) {
 		all[1].ForceOpen("maintenance")
 		synctest.Wait()
 		for _, p := range all {
-			assert.True(t, p.isRefused(t).RetryAt().IsZero())
+			assert.True(t, p.refusal(t).RetryAt().IsZero())
 			assert.Equal(t, "maintenance", p.Snapshot().HeldReason)
 		}
 		settle(48 * time.Hour)
@@ -341,9 +347,7 @@ func TestUnreadableRecordIsLeftAlone(t *testing.T) {
 		store := &storetest.Memory{}
 		_, err := store.Swap(t.Context(), "1/llm", 0, []byte(`{"state":"ajar"}`), 0)
 		require.NoError(t, err)
-		log := &testutil.Recorder{}
-		_ = log
-		p := newProcess(t, store, "host", resilience.Config{Logger: slog.New(slog.DiscardHandler)}, resilience.FleetConfig{})
+		p := newProcess(t, store, "host", resilience.Config{}, resilience.FleetConfig{})
 		synctest.Wait()
 		for range 5 {
 			p.fails(t)

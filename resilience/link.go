@@ -476,8 +476,9 @@ func (l *link) settleLocked() {
 	}
 }
 
-// refuseLocked ends a flight that other processes have kept from landing for too
-// long. Who asked for admission is refused; the rest is tried again.
+// refuseLocked ends a flight that other processes have kept from landing
+// for too long. Calls that asked for admission are refused; the rest is tried
+// again.
 func (l *link) refuseLocked() {
 	var again []*request
 	for _, r := range l.flight {

@@ -98,8 +98,8 @@ func (b *Breaker) enqueueLocked(ch change) {
 	dates := b.dates()
 	t := Transition{
 		Upstream: b.name, From: ch.from, To: ch.to, At: dates.wall(ch.at), Generation: ch.gen, Reason: ch.reason,
-		Cause: ch.cause, Origin: ch.origin, Held: ch.held.String(), Shadow: b.shadow, Eligible: ch.eligible, Failures: ch.failures,
-		ProbeID: ch.probe, PolicyVersion: b.version,
+		Cause: ch.cause, Origin: ch.origin, Held: ch.held.String(), Shadow: b.shadow,
+		Eligible: ch.eligible, Failures: ch.failures, ProbeID: ch.probe, PolicyVersion: b.version,
 		InState: time.Duration(ch.at - ch.since),
 	}
 	if ch.to == Open && ch.until != never {

@@ -94,14 +94,16 @@ func (s *standing) bytes() []byte {
 	return b
 }
 
-func (s *standing) same(o *standing) bool { return s.facts == o.facts && slices.Equal(s.Leases, o.Leases) }
+func (s *standing) same(o *standing) bool {
+	return s.facts == o.facts && slices.Equal(s.Leases, o.Leases)
+}
 
 // quiet reports whether nobody needs to be told of it.
 func (s *standing) quiet() bool { return s.State == Closed && s.Held == "" }
 
 func (s *standing) hold() hold { return hold(max(0, slices.Index(holdNames[:], s.Held))) }
 
-// keep is how long the record may be of use to somebody. now is of the store's
+// keep is how long the record may be useful to somebody. now is of the store's
 // clock.
 func (s *standing) keep(reset time.Duration, now int64) time.Duration {
 	switch {

@@ -279,8 +279,8 @@ func (v *viewer) writeHold(n *standing, before, after *core) {
 	}
 }
 
-// claims are the leases of after. Those of others stay as they are until a probe
-// takes their place, so that the end of one is not a write of its own.
+// claims are the leases of after. Those of others stay as they are until a
+// probe takes their place, so that the end of one is not a write of its own.
 func (v *viewer) claims(s *standing, before, after *core) (all []claim) {
 	if after.gen == before.gen && after.lastProbe == before.lastProbe {
 		for _, l := range s.Leases {
