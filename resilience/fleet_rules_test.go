@@ -1,12 +1,16 @@
 package resilience_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -441,4 +445,107 @@ func TestRecordHoldsNoErrorText(t *testing.T) {
 
 func windowConfig() resilience.Config {
 	return resilience.Config{Trip: trip.CountWindow{Size: 10, MinCalls: 10, FailureRate: 0.5}}
+}
+
+// A probe that failed while the store was lost is told when it is back: the
+// later deadline holds.
+func TestFailedProbeIsToldOnReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		all[0].store.Down(errors.New("connection refused"))
+		settle(time.Minute)
+		all[0].fails(t) // its probe, alone
+		failed := time.Now()
+		all[0].store.Up()
+		settle(10 * time.Second)
+		assert.WithinDuration(t, failed.Add(time.Minute), all[0].refusal(t).RetryAt(), time.Second)
+		assert.WithinDuration(t, failed.Add(time.Minute), all[1].refusal(t).RetryAt(), time.Second)
+	})
+}
+
+// With the store away an operator acts on one process.
+func TestOperatorActsHereWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		store.Down(errors.New("connection refused"))
+		synctest.Wait()
+		all[0].ForceOpen("maintenance")
+		assert.Equal(t, []string{"open", "closed"}, states(all))
+		store.Up()
+		settle(10 * time.Second)
+		assert.Equal(t, []string{"open", "closed"}, states(all), "it is not imposed on others")
+		all[1].Reset()
+		settle(5 * time.Second)
+		assert.Equal(t, []string{"closed", "closed"}, states(all))
+	})
+}
+
+// Each process tells its observers of each move once.
+func TestMovesAreToldOnceInEachProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		all[1].fails(t)
+		settle(time.Minute + 2*time.Second)
+		require.NoError(t, all[2].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		for i, p := range all {
+			var moves, origins []string
+			for _, move := range p.seen.Transitions() {
+				moves = append(moves, move.To.String())
+				origins = append(origins, move.Origin)
+			}
+			want := []string{"host-0", "host-1", "host-1", "host-2", "host-2"}
+			for j := range want {
+				if want[j] == fmt.Sprint("host-", i) {
+					want[j] = ""
+				}
+			}
+			assert.Equal(t, []string{"open", "half_open", "open", "half_open", "closed"}, moves)
+			assert.Equal(t, want, origins)
+		}
+	})
+}
+
+// A store whose clock steps back prolongs no wait beyond the one that was
+// drawn, and one that steps forward ends it.
+func TestStoresClockSteps(t *testing.T) {
+	for name, step := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var offset atomic.Int64
+				store := &storetest.Memory{Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }}
+				one := newProcess(t, store, "one", resilience.Config{}, resilience.FleetConfig{})
+				two := newProcess(t, store, "two", resilience.Config{}, resilience.FleetConfig{})
+				synctest.Wait()
+				openBy(t, one)
+				offset.Store(int64(step))
+				settle(time.Minute + 10*time.Second)
+				require.NoError(t, two.Do(t.Context(), fine))
+			})
+		})
+	}
+}
+
+// A process with another policy is named once in the log.
+func TestOtherPolicyIsNamedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		store := &storetest.Memory{}
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&locked{w: &out}, nil))}
+		one := newProcess(t, store, "one", logged, resilience.FleetConfig{})
+		two := newProcess(t, store, "two", resilience.Config{FailMax: 3}, resilience.FleetConfig{})
+		synctest.Wait()
+		for range 2 {
+			two.fails(t)
+			synctest.Wait()
+			require.NoError(t, two.Do(t.Context(), fine))
+			synctest.Wait()
+		}
+		assert.Equal(t, 1, strings.Count(out.String(), "another policy"), out.String())
+		assert.Contains(t, out.String(), "origin=two")
+		require.NoError(t, one.Do(t.Context(), fine))
+	})
 }

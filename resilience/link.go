@@ -69,14 +69,11 @@ type parting struct {
 type request struct {
 	event func(*core) // may be nil: the streak was cleared
 	then  func(*core) // given for an admission, which looks at the result
-	told  bool        // for the record alone
+	told  bool        // of no concern to a breaker that is not what the record says
 	touch bool        // this process keeps its probes
 	moved bool
 	done  chan struct{} // nil if nobody waits
 }
-
-// apart reports whether the event is not one of this process's breaker.
-func (r *request) apart() bool { return r.told }
 
 func newLink(b *Breaker, f *Fleet, key string) *link {
 	l := &link{b: b, fleet: f, key: key, stagger: f.cfg.Stagger}
@@ -439,7 +436,7 @@ func (l *link) landLocked(written *standing, floor uint64) {
 	if mirrors {
 		c.floor, c.handicap = floor, l.handicapLocked()
 		for _, r := range l.flight {
-			if !r.told && r.event != nil {
+			if r.event != nil {
 				r.moved = l.commitLocked(r.event, r.then) || r.moved
 			}
 		}
@@ -448,7 +445,7 @@ func (l *link) landLocked(written *standing, floor uint64) {
 			c.mirrored = l.standing.Generation
 		}
 	}
-	if !mirrors || l.phase == following && (!l.mirrorsLocked() || slices.ContainsFunc(l.flight, (*request).apart)) {
+	if !mirrors || l.phase == following && !l.mirrorsLocked() {
 		l.followLocked(false)
 	}
 	l.settleLocked()
@@ -658,38 +655,36 @@ func (l *link) reached(r Record) {
 		return
 	}
 	c, was := &l.b.core, l.parted
+	failed := int64(0)
+	if !was.quiet && c.state == Open && c.failed > was.failed {
+		failed = c.until
+	}
 	l.broken, l.version = false, r.Version
-	moved := s.Generation > was.generation
 	switch {
 	case s.Generation < was.generation && !was.quiet: // the store has lost it
 		l.phase, l.owed = following, true
-		l.againLocked(was)
-	case !s.quiet(), c.state == Closed && c.held == free, moved:
+		l.followLocked(false)
+		l.enqueueLocked(&request{})
+	case !s.quiet(), c.state == Closed && c.held == free, s.Generation > was.generation:
 		l.standing, l.phase = s, following
 		l.followLocked(true)
-		l.againLocked(was)
 	default: // opened here since, while nobody else has seen a reason to
 		l.standing, l.phase = s, alone
 	}
 	l.warnLocked()
+	if failed != 0 && l.phase == following && l.standing.State == Open {
+		l.postponeLocked(failed)
+	}
 }
 
-// againLocked tells the fleet of the probes that failed while the store was
+// postponeLocked tells the fleet of a probe that failed while the store was
 // lost: the later deadline holds.
-func (l *link) againLocked(was parting) {
-	c := &l.b.core
-	if l.owed {
-		until := c.until
-		if c.failed <= was.failed {
-			until = 0
+func (l *link) postponeLocked(until int64) {
+	l.enqueueLocked(&request{told: true, event: func(f *core) {
+		if f.state == Open && f.held == free {
+			f.until = max(f.until, until)
 		}
-		l.followLocked(false)
-		l.enqueueLocked(&request{told: until == 0, event: func(f *core) {
-			if f.state == Open && f.held == free {
-				f.until = max(f.until, until)
-			}
-		}})
-	}
+	}})
 }
 
 // pushed is told of a change in the store: a hint, which may be late.
