@@ -41,6 +41,7 @@ var surface = map[string]int{
 	"resilience/fallback":         9,
 	"resilience/filestate":        4,
 	"resilience/inflight":         4,
+	"resilience/natsstore":        4,
 	"resilience/redisstore":       3,
 	"resilience/storetest":        4,
 	"resilience/trip":             5,

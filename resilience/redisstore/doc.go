@@ -40,13 +40,13 @@
 //
 // A watch subscribes and then reads all that there is, by SCAN, which visits
 // each key of the database, others' too: some seconds for ten million. It pings
-// its connection each 2.5 s, the only commands of a fleet that is idle, and ends
+// its connection each 2.5 s, the only commands of a fleet that is idle. It ends
 // with an error when it was told nothing for 4.5 s, when the connection breaks,
 // or when the client has replaced it.
 //
-// In a Cluster PUBLISH reaches all nodes, whatever shard the key is on.
-// Sharded channels would stay on one, so a watch would need a subscription
-// for each shard, and another one whenever a slot moves. That is no gain for a
-// few changes an hour. Redis does not promise a push: one is lost when the nodes
+// In a Cluster PUBLISH reaches all nodes, whatever shard the key is on. Sharded
+// channels would stay on one, so a watch would need a subscription for each
+// shard, and another one whenever a slot moves. That is no gain for a few
+// changes an hour. Redis does not promise a push: one is lost when the nodes
 // cannot reach each other, or when a server fails between write and push.
 package redisstore

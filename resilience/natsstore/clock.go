@@ -1,0 +1,5 @@
+package natsstore
+
+import "time"
+
+func now() time.Time { return time.Now() }
