@@ -33,6 +33,9 @@
 // Records expire in a bucket that this package has made on NATS 2.11 or newer,
 // elsewhere they stay. A keep is rounded up to seconds.
 //
+// A bucket with replicas refuses a write while another one to the same key is
+// under way. The store then waits for what became of that, some milliseconds.
+//
 // A version is the sequence number of its message in the bucket. The first of a
 // bucket that this package makes is the time in microseconds, so versions do
 // not return after a bucket was deleted. They do in a bucket that was made by

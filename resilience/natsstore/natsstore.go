@@ -19,6 +19,10 @@ const (
 	// trustClock is how long the time of the server is counted on from one
 	// answer.
 	trustClock = 30 * time.Second
+	// longestWait is how long a write waits at last for another one.
+	longestWait = 500 * time.Millisecond
+	// patience is how long an answer may take before the question is repeated.
+	patience = time.Second
 	// keepMarker is how long the trace of a removed record stays.
 	keepMarker = time.Hour
 
@@ -97,12 +101,15 @@ func (s *Store) fault(ctx context.Context, op, key string, err error) error {
 	return &StoreError{op, s.bucket, key, err}
 }
 
-// swap writes once, and once more if the bucket was gone, or if what is in the
-// way is the trace of a removed record.
+// swap writes once, and again if the bucket was gone, if what is in the way is
+// the trace of a removed record, or if nothing is: the leader of a bucket with
+// replicas refuses a write while another one is under way, which no reader has
+// seen yet, and which may still fail.
 func (s *Store) swap(
 	ctx context.Context, key string, version uint64, value []byte, keep time.Duration,
 ) (there resilience.Record, err error) {
-	for expected, tries := version, 0; ; tries++ {
+	expected := version
+	for wait := time.Millisecond; ; wait *= 2 {
 		k, err := s.learn(ctx)
 		if err != nil {
 			return there, err
@@ -111,47 +118,64 @@ func (s *Store) swap(
 		switch {
 		case err == nil:
 			return resilience.Record{Value: bytes.Clone(value), Version: sequence, Now: k.now()}, nil
-		case isGone(err) && tries == 0:
+		case isGone(err) && wait <= longestWait: // or has no leader yet
 			s.forget()
-			continue
 		case !isConflict(err):
 			return there, err
+		default:
+			if there, err = s.load(ctx, key); err != nil {
+				return there, err
+			}
+			moved, trace := there.Version != expected, version == 0 && len(there.Value) == 0
+			if moved && !trace || wait > longestWait {
+				return there, resilience.ErrConflict
+			}
+			expected = there.Version
 		}
-		if there, err = s.load(ctx, key); err != nil {
+		if err := pause(ctx, wait); err != nil {
 			return there, err
 		}
-		trace := version == 0 && len(there.Value) == 0 && there.Version != expected
-		if !trace || tries > 1 {
-			return there, resilience.ErrConflict
-		}
-		expected = there.Version
 	}
 }
 
-// load reads, and once more if the bucket was gone.
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// load reads, and again if the bucket was gone.
 func (s *Store) load(ctx context.Context, key string) (there resilience.Record, err error) {
-	for tries := range 2 {
+	for wait := time.Millisecond; ; wait *= 2 {
 		k, err := s.learn(ctx)
 		if err != nil {
 			return there, err
 		}
-		there, err = s.get(ctx, key)
+		there, err = ask(ctx, func(ctx context.Context) (resilience.Record, error) { return s.get(ctx, key) })
 		there.Now = k.now()
 		switch {
-		case isGone(err) && tries == 0:
-			s.forget()
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return there, nil
-		default:
+		case !isGone(err) || wait > longestWait:
+			return there, err
+		}
+		s.forget()
+		if err := pause(ctx, wait); err != nil {
 			return there, err
 		}
 	}
-	return there, err
 }
 
-// isGone reports whether an error says that the bucket does not exist.
+// isGone reports whether an error says that the bucket does not exist, or that
+// no server leads it.
 func isGone(err error) bool {
-	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse)
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
+		errors.Is(err, nats.ErrNoResponders)
 }
 
 func isConflict(err error) bool {
@@ -214,17 +238,46 @@ func (s *Store) forget() {
 
 func (k *known) now() time.Time { return k.server.Add(now().Sub(k.at)) }
 
+// ask repeats a question that is not answered within a second: a cluster drops
+// those that come while a bucket has no leader, or while another process makes
+// the bucket too.
+func ask[T any](ctx context.Context, question func(context.Context) (T, error)) (answer T, err error) {
+	for range 5 {
+		asked, cancel := context.WithTimeout(ctx, patience)
+		answer, err = question(asked)
+		silent := err != nil && asked.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !silent {
+			break
+		}
+	}
+	return answer, err
+}
+
 // open asks about the bucket, and makes it if it does not exist.
-func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
-	stream, err := s.js.Stream(ctx, s.name())
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return stream, err
+func (s *Store) open(ctx context.Context) (stream jetstream.Stream, err error) {
+	look := func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, s.name()) }
+	for range 5 {
+		stream, err = ask(ctx, look)
+		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return stream, err
+		}
+		if err = s.create(ctx); err != nil {
+			return nil, err
+		}
 	}
-	_, err = s.js.CreateStream(ctx, s.stream())
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // as by a racer
-		return nil, err
+	return ask(ctx, look)
+}
+
+// create makes the bucket, unless a racer does.
+func (s *Store) create(ctx context.Context) error {
+	asked, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := s.js.CreateStream(asked, s.stream())
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) || asked.Err() != nil {
+		return ctx.Err()
 	}
-	return s.js.Stream(ctx, s.name())
+	return err
 }
 
 // stream is a bucket as the client's library makes it, but for the sequence it

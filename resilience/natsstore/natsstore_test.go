@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,25 +30,41 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
 
-// serve is the environment variable that makes the test binary a server, at the
-// port that it says, with its data in the folder it runs in.
+// serve is the environment variable that makes the test binary a server, with
+// its data in the folder it runs in. It holds the server's port and, for one of
+// a cluster, the ports at which they reach each other, its own first.
 const serve = "NATSSTORE_TEST_SERVE"
 
 func TestMain(m *testing.M) {
-	if port, err := strconv.Atoi(os.Getenv(serve)); err == nil {
-		s, err := server.NewServer(&server.Options{
-			Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: "data", NoLog: true,
-			Users: users(), NoAuthUser: "admin",
-		})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		s.Start()
-		s.WaitForShutdown()
-		os.Exit(0)
+	ports := strings.Fields(os.Getenv(serve))
+	if len(ports) == 0 {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	if err := runServer(ports); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func runServer(ports []string) error {
+	port, _ := strconv.Atoi(ports[0])
+	options := &server.Options{
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: "data", NoLog: true,
+		Users: users(), NoAuthUser: "admin",
+	}
+	if len(ports) > 1 {
+		own, _ := strconv.Atoi(ports[1])
+		options.ServerName = "node-" + ports[1]
+		options.Cluster = server.ClusterOpts{Name: "breakers", Host: "127.0.0.1", Port: own}
+		options.Routes = server.RoutesFromStr("nats://127.0.0.1:" + strings.Join(ports[1:], ",nats://127.0.0.1:"))
+	}
+	s, err := server.NewServer(options)
+	if err != nil {
+		return err
+	}
+	s.Start()
+	s.WaitForShutdown()
+	return nil
 }
 
 // users are one for whom nothing is denied, and one with the rights that the
@@ -68,28 +85,63 @@ func users() []*server.User {
 // start starts a server of its own process, which can be killed and stopped.
 func start(t *testing.T) *upstreams.Process {
 	t.Helper()
+	return startNode(t, 1, func(ports []int) []int { return ports }, isUp)
+}
+
+// startNode starts a server with free ports, which say picks from for serve.
+func startNode(
+	t *testing.T, ports int, pick func([]int) []int, ready func(context.Context, string) error,
+) *upstreams.Process {
+	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
 	return upstreams.Start(t, upstreams.Spec{
-		Name: "nats", Ports: 1,
+		Name: "nats", Ports: ports, Ready: ready,
 		Command: func(_ string, ports []int) *exec.Cmd {
 			c := exec.Command(program)
-			c.Env = append(os.Environ(), serve+"="+strconv.Itoa(ports[0]))
+			c.Env = append(os.Environ(), serve+"="+strings.Trim(fmt.Sprint(pick(ports)), "[]"))
 			return c
 		},
-		Ready: func(ctx context.Context, addr string) error {
-			nc, err := nats.Connect("nats://"+addr, nats.NoReconnect())
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err == nil {
-				_, err = js.AccountInfo(ctx)
-			}
-			return err
-		},
 	})
+}
+
+// isUp is whether a server and its JetStream answer.
+func isUp(ctx context.Context, addr string) error {
+	nc, err := nats.Connect("nats://"+addr, nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.AccountInfo(ctx)
+	}
+	return err
+}
+
+// startCluster starts three servers that share their buckets.
+func startCluster(t *testing.T) (nodes []*upstreams.Process) {
+	t.Helper()
+	var routes []int // the first node's free ports are for all
+	listens := func(_ context.Context, addr string) error {
+		nc, err := nats.Connect("nats://"+addr, nats.NoReconnect())
+		if err == nil {
+			nc.Close()
+		}
+		return err
+	}
+	for i := range 3 {
+		nodes = append(nodes, startNode(t, 4, func(ports []int) []int {
+			if i == 0 {
+				routes = ports[1:]
+			}
+			return []int{ports[0], routes[i], routes[(i+1)%3], routes[(i+2)%3]}
+		}, listens))
+	}
+	for _, node := range nodes {
+		require.Eventually(t, func() bool { return isUp(t.Context(), node.Addr) == nil }, patience, 50*time.Millisecond)
+	}
+	return nodes
 }
 
 func connect(t *testing.T, addr string, options ...nats.Option) jetstream.JetStream {
@@ -172,6 +224,53 @@ func TestForeignBucketConforms(t *testing.T) {
 			Keep: time.Second,
 		}
 	})
+}
+
+func TestClusterConforms(t *testing.T) {
+	nodes := startCluster(t)
+	storetest.Run(t, func(t *testing.T) storetest.Opened {
+		bucket := newBucket()
+		var opened storetest.Opened
+		for _, node := range nodes {
+			opened.Stores = append(opened.Stores,
+				natsstore.New(connect(t, node.Addr), bucket, natsstore.Config{Replicas: 3}))
+		}
+		opened.Keep = time.Second
+		return opened
+	})
+}
+
+// A bucket outlives any one of its servers, and so do its versions.
+func TestClusterOutlivesAServer(t *testing.T) {
+	nodes := startCluster(t)
+	stores := map[string]*natsstore.Store{}
+	for _, node := range nodes {
+		stores[node.Addr] = natsstore.New(connect(t, node.Addr, reconnecting...), "a", natsstore.Config{Replicas: 3})
+	}
+	last := put(t, stores[nodes[0].Addr], "a", "1")
+	for _, node := range nodes[:2] { // one of them may lead the bucket
+		node.Kill(t)
+		for addr, store := range stores {
+			if addr == node.Addr {
+				continue
+			}
+			r := awaitLoad(t, store, "a")
+			assert.GreaterOrEqual(t, r.Version, last.Version)
+		}
+		require.Eventually(t, func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			store := stores[nodes[2].Addr]
+			there, err := store.Load(ctx, "a")
+			if err == nil {
+				last, err = store.Swap(ctx, "a", there.Version, []byte("2"), 0)
+			}
+			return err == nil && last.Version > there.Version
+		}, patience, 10*time.Millisecond)
+		node.Start(t)
+		awaitLoad(t, stores[node.Addr], "a")
+	}
+	watch(t, stores[nodes[0].Addr]).await(t, "a=2")
 }
 
 // The library's own tools read the bucket.
@@ -314,8 +413,10 @@ var reconnecting = []nats.Option{nats.ReconnectWait(10 * time.Millisecond), nats
 func awaitLoad(t *testing.T, store resilience.Store, key string) (r resilience.Record) {
 	t.Helper()
 	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
 		var err error
-		r, err = store.Load(t.Context(), key)
+		r, err = store.Load(ctx, key)
 		return err == nil
 	}, patience, 10*time.Millisecond)
 	return r
@@ -465,4 +566,14 @@ func TestWrongBucketNames(t *testing.T) {
 		_, err := natsstore.New(js, name, natsstore.Config{}).Load(t.Context(), "a")
 		assert.ErrorContains(t, err, "a bucket's name has letters", name)
 	}
+}
+
+// A watch that is told nothing sends nothing, and hears the server's heartbeat.
+func TestIdleWatchIsSilent(t *testing.T) {
+	s := start(t)
+	js := connect(t, s.Addr)
+	watch(t, natsstore.New(js, "a", natsstore.Config{}))
+	before := js.Conn().Stats()
+	require.Eventually(t, func() bool { return js.Conn().Stats().InMsgs > before.InMsgs }, patience, time.Millisecond)
+	assert.Equal(t, before.OutMsgs, js.Conn().Stats().OutMsgs)
 }

@@ -231,3 +231,21 @@ func TestRingIsRefused(t *testing.T) {
 	err := redisstore.New(ring, "a").Watch(t.Context(), nil, nil)
 	assert.ErrorContains(t, err, "a Ring")
 }
+
+// A watch that is told nothing costs its pings.
+func TestIdleWatchOnlyPings(t *testing.T) {
+	server := upstreams.StartRedis(t)
+	admin := connect(t, server.Addr)
+	watch(t, redisstore.New(connect(t, server.Addr), "a"))
+	before := commands(t, admin)
+	var after map[string]int
+	require.Eventually(t, func() bool {
+		after = commands(t, admin)
+		return after["ping"] > before["ping"]
+	}, patience, 100*time.Millisecond)
+	for _, counts := range []map[string]int{before, after} {
+		delete(counts, "ping")
+		delete(counts, "info") // this test's own
+	}
+	assert.Equal(t, before, after)
+}
