@@ -516,7 +516,9 @@ func TestStoresClockSteps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var offset atomic.Int64
-				store := &storetest.Memory{Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }}
+				store := &storetest.Memory{
+					Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
+				}
 				one := newProcess(t, store, "one", resilience.Config{}, resilience.FleetConfig{})
 				two := newProcess(t, store, "two", resilience.Config{}, resilience.FleetConfig{})
 				synctest.Wait()
