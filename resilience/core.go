@@ -501,7 +501,7 @@ func (c *core) restart(now int64) {
 	held := c.held
 	c.seize(free, 0, why{})
 	c.pause, c.until, c.late = 0, 0, 0
-	c.resets++
+	c.resets = max(c.resets+1, c.floor)
 	if c.state != Closed {
 		c.close(now, why{reason: reasonReset}, c.current(now))
 		return

@@ -227,7 +227,7 @@ func TestOperatorsHoldTheFleet(t *testing.T) {
 func TestResetLiftsCredentialStopsEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		denied := errors.New("401")
-		all, _ := processes(t, 3, resilience.Config{
+		all, store := processes(t, 3, resilience.Config{
 			StopOnDenied: true,
 			Classify: func(_ context.Context, err error) resilience.Verdict {
 				if errors.Is(err, denied) {
@@ -247,6 +247,12 @@ func TestResetLiftsCredentialStopsEverywhere(t *testing.T) {
 		all[2].Reset()
 		settle(5 * time.Second)
 		assert.Equal(t, []string{"closed", "closed", "closed"}, states(all))
+		assert.Same(t, denied, all[0].Do(t.Context(), func(context.Context) error { return denied }))
+		settle(time.Hour) // the record has expired
+		late := newProcess(t, store, "late", resilience.Config{}, resilience.FleetConfig{})
+		synctest.Wait()
+		late.Reset()
+		settle(5 * time.Second)
 		assert.Empty(t, all[0].Snapshot().Held)
 	})
 }

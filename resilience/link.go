@@ -173,9 +173,9 @@ func (l *link) viewer(now int64) *viewer {
 	}
 }
 
-// generationEpoch is where generations begin to count, 2020 in milliseconds, so
-// that four to a millisecond fit in the word until 2089.
-const generationEpoch = 1_577_836_800_000
+// generationEpoch is where generations begin to count, 2000 in milliseconds, so
+// that four to a millisecond fit in the word until 2069.
+const generationEpoch = 946_684_800_000
 
 // floor is the least generation of the next move: one that no process has
 // had, also if the store has lost what it knew.
@@ -670,6 +670,7 @@ func (l *link) reached(r Record) {
 		l.followLocked(true)
 	default: // opened here since, while nobody else has seen a reason to
 		l.standing, l.phase = s, alone
+		l.b.stepLocked(func(c *core) { c.joining, c.resets = false, s.Resets })
 	}
 	l.warnLocked()
 	if failed != 0 && l.phase == following && l.standing.State == Open {

@@ -21,7 +21,7 @@ type sharing struct {
 	mirrored uint64 // the fleet's generation that the present one stands for
 	voice    string // who made the changes that are being taken over
 	floor    uint64 // the next generation is at least this
-	resets   uint64 // how often an operator has reset the breaker
+	resets   uint64 // grows whenever an operator resets the breaker
 	handicap int64  // what this process waits beyond the deadline of a probe that failed here
 	late     int64  // the handicap of the present deadline
 }
