@@ -74,4 +74,5 @@ type Settings struct {
 	MetricsAddr string `group:"monitoring" env:"PENSTOCK_METRICS_ADDR" placeholder:"HOST:PORT" help:"Serve /metrics for Prometheus while the command runs."`
 
 	Delivery `embed:""`
+	Sharing  `embed:""`
 }

@@ -173,6 +173,9 @@ func (c *IngestFlags) plan(ctx context.Context, a *app, dry bool) (config pipeli
 	if err == nil {
 		err = a.enrichment(&config)
 	}
+	if err == nil && !dry {
+		err = a.share()
+	}
 	if err != nil {
 		return config, err
 	}

@@ -32,6 +32,9 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	if err := a.share(); err != nil {
+		return err
+	}
 	record, err := pipeline.CollectionRecord(ctx, config.VectorGuard, config.Vectors, config.Collection)
 	if err != nil {
 		return stopped(a, err)

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/filestate"
+	"github.com/penstock-go/penstock/resilience/natsstore"
+	"github.com/penstock-go/penstock/resilience/redisstore"
+)
+
+// Sharing holds the flags for breakers that outlive a process.
+type Sharing struct {
+	Shared string `group:"monitoring" env:"PENSTOCK_SHARED" placeholder:"URL" help:"Share the circuit breakers with the processes of other machines through redis://, rediss:// or nats://. Default: with those that use the same state folder."`
+	Now    bool   `group:"monitoring" help:"Close the circuit breakers first: call the upstreams although an earlier run found them down."`
+}
+
+const (
+	// breakersFile is the breakers of the runs of one machine, in the state
+	// folder.
+	breakersFile = "breakers.json"
+	// sharedAs is the prefix of the keys in Redis, and the bucket in NATS.
+	sharedAs = "penstock"
+
+	// fileTimeout is how long a call waits for the file: a disk may be busy.
+	fileTimeout = 2 * time.Second
+	// serverTimeout is how long a call waits for a server that breakers are
+	// shared through.
+	serverTimeout = 250 * time.Millisecond
+)
+
+// share makes the breakers of this process those of others: of a fleet, or of
+// the runs before and after this one. The state folder must exist by then.
+func (a *app) share() error {
+	store, config, err := a.sharedStore()
+	if err != nil || store == nil {
+		return err
+	}
+	a.locate()
+	config.Logger = a.log
+	fleet := resilience.NewFleet(store, config)
+	a.later(fleet.Close)
+	resilience.Default.Join(fleet)
+	if !a.settings.Now {
+		return nil
+	}
+	for _, b := range breakers() {
+		b.Reset()
+	}
+	return nil
+}
+
+func breakers() []*resilience.Breaker {
+	return []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3}
+}
+
+func (a *app) sharedStore() (resilience.Store, resilience.FleetConfig, error) {
+	server := resilience.FleetConfig{Timeout: serverTimeout}
+	if a.settings.Shared == "" {
+		store, err := a.breakersOfRuns()
+		return store, resilience.FleetConfig{Timeout: fileTimeout, Stagger: -1}, err
+	}
+	u, err := url.Parse(a.settings.Shared)
+	if err != nil {
+		return nil, server, usage(errors.New("--shared: cannot be read as a URL")) // which may hold a password
+	}
+	var store resilience.Store
+	switch u.Scheme {
+	case "redis", "rediss":
+		store, err = a.redisStore()
+	case "nats", "tls":
+		store, err = a.natsStore()
+	default:
+		err = fmt.Errorf("%q is not redis, rediss or nats", u.Scheme)
+	}
+	if err != nil {
+		err = usage(fmt.Errorf("--shared: %w", err))
+	}
+	return store, server, err
+}
+
+// breakersOfRuns are in a file of the state folder, if there is one.
+func (a *app) breakersOfRuns() (resilience.Store, error) {
+	folder := a.folder()
+	if _, err := os.Stat(folder); err != nil {
+		return nil, nil //nolint:nilerr,nilnil // nothing is kept on this machine
+	}
+	return filestate.New(filepath.Join(folder, breakersFile), filestate.Config{Log: a.log})
+}
+
+func (a *app) redisStore() (resilience.Store, error) {
+	options, err := redis.ParseURL(a.settings.Shared)
+	if err != nil {
+		return nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClient(options)
+	a.later(client.Close)
+	return redisstore.New(client, sharedAs), nil
+}
+
+func (a *app) natsStore() (resilience.Store, error) {
+	conn, err := nats.Connect(a.settings.Shared, nats.Name("ingest"), nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
+	if err != nil {
+		return nil, err
+	}
+	a.later(func() error { conn.Close(); return nil })
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	return natsstore.New(js, sharedAs, natsstore.Config{}), nil
+}
+
+// locate says where the embedded upstreams are. Those of another machine, or in
+// another folder, are others.
+func (a *app) locate() {
+	host, _ := os.Hostname()
+	folder, err := filepath.Abs(a.folder())
+	if err != nil {
+		folder = a.folder()
+	}
+	place := (&url.URL{Scheme: "file", Host: host, Path: filepath.ToSlash(folder)}).String()
+	s := a.settings
+	if s.S3Endpoint == "" {
+		resilience.S3.Locate(place)
+	}
+	if s.Milvus == "" {
+		resilience.Milvus.Locate(place)
+	}
+	if s.LLMBaseURL == "" {
+		resilience.LLM.Locate(place)
+	}
+}
