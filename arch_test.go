@@ -201,6 +201,11 @@ var arrows = []rule{
 	{"internal/netfs", nil, "it asks the operating system alone"},
 	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
 	{
+		"internal/fleettest",
+		[]string{"resilience", "internal/upstreams"},
+		"drills of a fleet's processes, for the tests of the stores that have a server",
+	},
+	{
 		"internal/bucket",
 		[]string{"objectstore", "resilience", "internal/upstreams"},
 		"a store that fails on demand, for tests of packages that keep things in one",
@@ -221,7 +226,9 @@ var only = []rule{
 	},
 	{
 		"github.com/stretchr/testify",
-		[]string{"objectstore/objectstoretest", "vectorstore/vectorstoretest", "resilience/storetest"},
+		[]string{
+			"objectstore/objectstoretest", "vectorstore/vectorstoretest", "resilience/storetest", "internal/fleettest",
+		},
 		"it is for tests",
 	},
 	{"go.uber.org/goleak", []string{"internal/door/doortest", "resilience/storetest"}, "it is for tests"},
@@ -234,6 +241,7 @@ var only = []rule{
 		"objectstore/objectstoretest",
 		"vectorstore/vectorstoretest",
 		"resilience/storetest",
+		"internal/fleettest",
 	}, "test helpers alone take a testing.TB"},
 	{
 		"github.com/sashabaranov/go-openai",

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/door/doortest"
+	"github.com/penstock-go/penstock/internal/fleettest"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/internal/upstreams/network"
 	"github.com/penstock-go/penstock/resilience"
@@ -36,6 +37,7 @@ const patience = 30 * time.Second
 const serve = "NATSSTORE_TEST_SERVE"
 
 func TestMain(m *testing.M) {
+	fleettest.Main(open)
 	ports := strings.Fields(os.Getenv(serve))
 	if len(ports) == 0 {
 		os.Exit(m.Run())
