@@ -32,8 +32,8 @@ func (d *drill) fiveFailures() {
 
 // oneProbeAtATime checks the calls to an upstream that was down after the first
 // n: each came a ResetTimeout after the one before. It is early by as much as a
-// worker's idea of the store's time is behind, which is what the store's fastest
-// answer took.
+// worker thinks the store's time is behind, which is what its fastest answer
+// took.
 func (d *drill) oneProbeAtATime(n int) {
 	d.Helper()
 	all := d.upstream.since(n - 1)
