@@ -35,6 +35,7 @@ var results = struct {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	printRatios()
+	printFleet()
 	os.Exit(code)
 }
 

@@ -4,5 +4,6 @@
 //
 //	go test -run '^$' -bench . -benchmem
 //
-// prints every path for every breaker, and at the end a table of the ratios.
+// prints every path for every breaker, and at the end a table of the ratios and
+// one of eight processes, with breakers of their own and with a shared one.
 package bench
