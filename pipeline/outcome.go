@@ -104,6 +104,16 @@ func (s *Summary) setDates(before Summary, now time.Time) {
 	}
 }
 
+// recall sets what an upstream said to the run before, where a breaker that an
+// earlier process opened refused the calls of this one.
+func (s *Summary) recall(before Summary, ended error) {
+	open, refused := errors.AsType[*resilience.OpenError](ended)
+	if !refused || open.Origin() == "" || before.Stopped == nil || before.Stopped.Upstream != s.Stopped.Upstream {
+		return
+	}
+	s.Stopped.Cause = cmp.Or(before.Stopped.Cause, s.Stopped.Cause)
+}
+
 // complete reports whether the run went through all of its inputs.
 func (s *Summary) complete() bool { return s.Stopped == nil && len(s.Unlisted) == 0 }
 

@@ -344,6 +344,7 @@ func (r *run) finish(start time.Time) (Summary, error) {
 		return r.summary, nil
 	}
 	r.summary.Stopped = ended.Report(r.Places)
+	r.summary.recall(r.before, ended)
 	r.logStop(r.summary.Stopped)
 	return r.summary, ended
 }

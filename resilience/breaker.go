@@ -66,7 +66,7 @@ func makeBreaker(name string, cfg Config) *Breaker {
 		policy: policy{
 			failMax: cfg.FailMax, reset: int64(cfg.ResetTimeout), probeTimeout: int64(cfg.ProbeTimeout),
 			maxThrottle: int64(cfg.MaxThrottle), maxProbes: cfg.MaxProbes, goodProbes: cfg.SuccessThreshold,
-			maxReset: int64(cfg.MaxResetTimeout), ramp: int64(cfg.Ramp),
+			maxReset: int64(cfg.MaxResetTimeout), jitter: int64(cfg.Jitter), ramp: int64(cfg.Ramp),
 			openOnThrottle: cfg.OpenOnThrottle, stopOnDenied: cfg.StopOnDenied,
 		},
 	}
@@ -140,6 +140,10 @@ func (b *Breaker) Check(ctx context.Context) error {
 		return err
 	}
 	w := b.word.Load()
+	if l := b.link.Load(); l != nil && w&veteranBit != 0 {
+		l.await(ctx)
+		w = b.word.Load()
+	}
 	if w&(stateMask|veteranBit) == 0 || b.shadow {
 		return nil
 	}

@@ -57,6 +57,9 @@ type Config struct {
 	// doubles it, up to this, less a random part of up to half. It is never
 	// shorter than ResetTimeout. Default: every wait is ResetTimeout.
 	MaxResetTimeout time.Duration
+	// Jitter, when set, prolongs every wait by a random part of it, so that what
+	// runs again when the wait is over does not all run at once. Default: none.
+	Jitter time.Duration
 	// Ramp, when set, is how long after a good probe has closed the breaker the
 	// share of calls that are admitted grows: it is the part of Ramp that has
 	// passed, and at least 10 %. The others get an *OpenError whose State is
@@ -172,6 +175,7 @@ func (c Config) bounds() error {
 	return errors.Join(
 		within("ResetTimeout", c.ResetTimeout, 1, maxWait),
 		within("MaxResetTimeout", cmp.Or(c.MaxResetTimeout, c.ResetTimeout), c.ResetTimeout, maxWait),
+		within("Jitter", c.Jitter, 0, maxWait),
 		within("Ramp", c.Ramp, 0, maxWait),
 		within("ProbeTimeout", c.ProbeTimeout, minProbe, maxWait),
 		within("CallTimeout", c.CallTimeout, 0, maxWait),
@@ -192,6 +196,7 @@ func (c Config) under(d Config) Config {
 	}
 	c.ResetTimeout = cmp.Or(c.ResetTimeout, d.ResetTimeout)
 	c.MaxResetTimeout = cmp.Or(c.MaxResetTimeout, d.MaxResetTimeout)
+	c.Jitter = cmp.Or(c.Jitter, d.Jitter)
 	c.Ramp = cmp.Or(c.Ramp, d.Ramp)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, d.ProbeTimeout)
 	c.CallTimeout = cmp.Or(c.CallTimeout, d.CallTimeout)
@@ -241,6 +246,9 @@ func (c Config) version() string {
 	}
 	if c.MaxResetTimeout != 0 || c.Ramp != 0 || c.Shadow { // younger than the hashes of other policies
 		_, _ = fmt.Fprint(h, int64(c.MaxResetTimeout), int64(c.Ramp), c.Shadow)
+	}
+	if c.Jitter != 0 {
+		_, _ = fmt.Fprint(h, "jitter", int64(c.Jitter))
 	}
 	return fmt.Sprintf("%08x", h.Sum32())
 }

@@ -65,6 +65,7 @@ func (h hold) String() string { return holdNames[h] }
 type policy struct {
 	failMax                          int // 0 where a window rules
 	reset, probeTimeout, maxThrottle int64
+	jitter                           int64
 	maxReset                         int64 // 0 if the wait does not grow
 	ramp                             int64 // 0 without a ramp
 	maxProbes, goodProbes            int
@@ -362,7 +363,7 @@ func (c *core) weigh(one counts, cause error, now, at int64) {
 		c.alone = c.joined && c.known < c.policy.failMax
 	}
 	if reason != "" {
-		c.open(now, now+c.policy.reset, why{reason: reason, cause: cause}, c.tally(at))
+		c.open(now, now+c.first(), why{reason: reason, cause: cause}, c.tally(at))
 	}
 }
 
@@ -380,7 +381,7 @@ func (c *core) throttledUntil(r result, now int64) int64 {
 	if r.verdict.RetryAfter > 0 {
 		return c.pause
 	}
-	return now + c.policy.reset
+	return now + c.first()
 }
 
 // The four moves, and the hold.
@@ -455,7 +456,7 @@ func (c *core) trip(w why, now int64) {
 	if c.state == Open {
 		c.halfOpen(now)
 	}
-	c.open(now, now+c.policy.reset, w, c.current(now))
+	c.open(now, now+c.first(), w, c.current(now))
 }
 
 // current is what the state has counted that is about to end.

@@ -77,6 +77,15 @@ func (e *OpenError) By(b *Breaker) bool { return e.b.speaksFor(b) }
 // (Config.Ramp).
 func (e *OpenError) State() State { return e.state }
 
+// Origin is the host whose process opened a shared breaker; empty if this
+// process did.
+func (e *OpenError) Origin() string {
+	if remote, ok := e.cause.(*remoteError); ok { //nolint:errorlint // made here, wrapped by nobody
+		return remote.origin
+	}
+	return ""
+}
+
 // Reason is why the breaker opened.
 func (e *OpenError) Reason() string { return e.reason }
 

@@ -551,3 +551,26 @@ func TestOtherPolicyIsNamedOnce(t *testing.T) {
 		require.NoError(t, one.Do(t.Context(), fine))
 	})
 }
+
+// The wait is drawn once, at the opening: all processes wait for the same
+// instant.
+func TestJitterIsDrawnOnceForTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{Jitter: 6 * time.Second}, resilience.FleetConfig{})
+		seen := map[time.Duration]bool{}
+		for range 20 {
+			start := time.Now()
+			openBy(t, all[0])
+			at := all[0].refusal(t).RetryAt()
+			wait := at.Sub(start)
+			assert.True(t, wait >= time.Minute && wait <= 66*time.Second, "%v", wait)
+			seen[wait] = true
+			for _, p := range all {
+				assert.Equal(t, at, p.refusal(t).RetryAt())
+			}
+			all[0].Reset()
+			settle(5 * time.Second)
+		}
+		assert.Greater(t, len(seen), 10)
+	})
+}

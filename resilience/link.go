@@ -149,7 +149,8 @@ const maxAddresses = 16
 // maxShareKey bounds a key in bytes.
 const maxShareKey = 512
 
-// await waits for the store's first answer, or for its first failure.
+// await waits for the store's first answer, or for its first failure, at most
+// for FleetConfig.Timeout.
 func (l *link) await(ctx context.Context) {
 	select {
 	case <-l.fleet.first:
@@ -243,6 +244,7 @@ func (l *link) step(event, then func(*core)) (moved bool) {
 // this process's breaker is.
 func (l *link) operate(event func(*core)) {
 	b := l.b
+	l.await(context.Background())
 	b.mu.Lock()
 	var r *request
 	if l.phase == apart {

@@ -75,6 +75,10 @@ func unreached(ended *stop.Error) {
 	}
 }
 
+// jitterPart is the part of --breaker-reset by which a wait is longer, at most:
+// the tasks that an outage has stopped do not all come back at once.
+const jitterPart = 10
+
 // setBreakers configures the three breakers before they are used.
 func (a *app) setBreakers() error {
 	reset := a.settings.BreakerReset
@@ -83,10 +87,7 @@ func (a *app) setBreakers() error {
 	}
 	for _, b := range []**resilience.Breaker{&resilience.Milvus, &resilience.S3, &resilience.LLM} {
 		config := (*b).Config()
-		if config.ResetTimeout == reset {
-			continue
-		}
-		config.ResetTimeout, config.ProbeTimeout = reset, 0
+		config.ResetTimeout, config.ProbeTimeout, config.Jitter = reset, 0, reset/jitterPart
 		replaced, err := resilience.Default.Replace((*b).Name(), config)
 		if err != nil {
 			return usage(fmt.Errorf("--breaker-reset: %w", err))

@@ -24,7 +24,8 @@ type doctorCmd struct {
 // Help describes the verb.
 func (doctorCmd) Help() string {
 	return `Looks at the state folder, the object store, the vector store, the embedding model and, with --enrich, the chat ` +
-		`model. It writes nothing to them. For each problem it prints the address that it tried and the remedy; the exit ` +
+		`model. It writes nothing to them. ` +
+		`It closes the circuit breaker of an upstream that answers well, which an earlier run has opened. For each problem it prints the address that it tried and the remedy; the exit ` +
 		`code is that of a run.
 
 ` + exampleOf("ingest doctor", "ingest doctor --milvus milvus.internal:19530 --wait 5s")
@@ -43,7 +44,17 @@ func (c *doctorCmd) Run(ctx context.Context, a *app) error {
 		a.printFinding(f)
 	}
 	usable := a.examineState(ctx, c.Wait, show)
-	if err := c.upstreams(ctx, a, usable, show); err != nil {
+	well := map[string]bool{}
+	err := c.upstreams(ctx, a, usable, func(f pipeline.Finding, code int) {
+		if _, known := well[f.Upstream]; !known || !f.OK {
+			well[f.Upstream] = f.OK
+		}
+		show(f, code)
+	})
+	if err == nil {
+		err = a.closeBreakers(ctx, well)
+	}
+	if err != nil {
 		return err
 	}
 	if worst == exitOK {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -55,6 +56,22 @@ func (a *app) share() error {
 	}
 	for _, b := range breakers() {
 		b.Reset()
+	}
+	return nil
+}
+
+// closeBreakers closes those of the upstreams that were found to be well.
+func (a *app) closeBreakers(ctx context.Context, well map[string]bool) error {
+	if a.instead != "" {
+		return nil // the folder cannot be written
+	}
+	if err := a.share(); err != nil {
+		return err
+	}
+	for _, b := range breakers() {
+		if well[b.Name()] && b.Check(ctx) != nil {
+			b.Reset()
+		}
 	}
 	return nil
 }
