@@ -47,7 +47,7 @@ func requireRetryAfter(t *testing.T, o output, wait time.Duration) {
 	t.Helper()
 	const rounded = time.Second
 	require.NotNil(t, o.summary.Stopped.RetryAt)
-	require.WithinRange(t, *o.summary.Stopped.RetryAt, o.began.Add(wait-rounded), o.ended.Add(wait+rounded))
+	require.WithinRange(t, *o.summary.Stopped.RetryAt, o.began.Add(wait-rounded), o.ended.Add(wait+wait/jitterPart+rounded))
 }
 
 // An endpoint that begins to answer 500 in the middle of a run gets no more

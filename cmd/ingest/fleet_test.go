@@ -1,0 +1,131 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/testutil/llmtest"
+)
+
+// opened opens the breaker of the model in a run of c.
+func opened(t *testing.T, c *command, model *llmtest.Server) output {
+	t.Helper()
+	corpus(t, c, 60)
+	model.Script(llmtest.From(3, inOwnWords(http.StatusInternalServerError)))
+	o := c.ingest(t, "docs")
+	requireRetry(t, o, "llm")
+	require.Equal(t, "open", o.summary.Breakers["llm"])
+	return o
+}
+
+// A run that cron starts before retry_at took five more failures: each process
+// began with closed breakers.
+func TestRunBeforeRetryAtCallsNothing(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	first := opened(t, c, model)
+	calls := model.Stats().Requests
+	for range 3 {
+		o := c.ingest(t, "docs")
+		assert.Equal(t, exitTemporary, o.code, o.stderr)
+		assert.Equal(t, first.summary.Stopped.RetryAt, o.summary.Stopped.RetryAt)
+		assert.Equal(t, first.summary.Stopped.Cause, o.summary.Stopped.Cause, "what the upstream said is known")
+		assert.Equal(t, first.summary.Waiting, o.summary.Waiting)
+	}
+	retry := c.ingest(t, "retry")
+	assert.Equal(t, exitTemporary, retry.code, retry.stderr)
+	search := c.run(t, "search", "what")
+	assert.Equal(t, exitTemporary, search.code, search.stderr)
+	assert.Equal(t, calls, model.Stats().Requests)
+}
+
+// The first run after the wait probes: one call, if the upstream is still down.
+func TestFirstRunAfterRetryAtProbes(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	c.env = append(c.env, "PENSTOCK_BREAKER_RESET=2s")
+	corpus(t, c, 60)
+	model.Script(llmtest.From(3, inOwnWords(http.StatusInternalServerError)))
+	o := c.ingest(t, "docs")
+	require.Equal(t, exitTemporary, o.code, o.stderr)
+	<-time.After(time.Until(*o.summary.Stopped.RetryAt))
+	calls := model.Stats().Requests
+	o = c.ingest(t, "docs")
+	assert.Equal(t, exitTemporary, o.code, o.stderr)
+	assert.Equal(t, calls+1, model.Stats().Requests)
+	<-time.After(time.Until(*o.summary.Stopped.RetryAt))
+	model.Script()
+	o = c.ingest(t, "docs")
+	assert.Zero(t, o.code, o.stderr)
+	assert.Equal(t, "closed", o.summary.Breakers["llm"])
+	o = c.ingest(t, "docs")
+	assert.Zero(t, o.code, o.stderr)
+}
+
+// An operator who has repaired the upstream need not wait.
+func TestOperatorClosesTheBreakers(t *testing.T) {
+	for name, repair := range map[string]func(*testing.T, *command) output{
+		"now": func(t *testing.T, c *command) output { return c.ingest(t, "docs", "--now") },
+		"doctor": func(t *testing.T, c *command) output {
+			o := c.run(t, "doctor")
+			require.Zero(t, o.code, o.stdout+o.stderr)
+			return c.ingest(t, "docs")
+		},
+		"the file is removed": func(t *testing.T, c *command) output {
+			require.NoError(t, os.Remove(c.path(".penstock", breakersFile)))
+			return c.ingest(t, "docs")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+			opened(t, c, model)
+			model.Script()
+			o := repair(t, c)
+			assert.Zero(t, o.code, o.stderr)
+			assert.Equal(t, "closed", o.summary.Breakers["llm"])
+		})
+	}
+}
+
+// A doctor who finds the upstream down closes nothing.
+func TestDoctorClosesNothingThatIsDown(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	first := opened(t, c, model)
+	assert.Equal(t, exitTemporary, c.run(t, "doctor").code)
+	o := c.ingest(t, "docs")
+	assert.Equal(t, first.summary.Stopped.RetryAt, o.summary.Stopped.RetryAt)
+}
+
+// Another server is another breaker, and so is another state folder.
+func TestBreakersOfOtherServersAndFolders(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	opened(t, c, model)
+	other := llmtest.NewServer(t, llmtest.Options{Delay: time.Millisecond})
+	o := c.ingest(t, "--llm-base-url", other.URL, "docs")
+	assert.Zero(t, o.code, o.stderr)
+	model.Script()
+	o = c.ingest(t, "--state", "elsewhere", "docs")
+	assert.Zero(t, o.code, o.stderr)
+}
+
+// A file that cannot be read closes the breakers, with a warning.
+func TestBrokenFileOfBreakers(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	opened(t, c, model)
+	c.write(t, ".penstock/"+breakersFile, "{not json")
+	model.Script()
+	o := c.ingest(t, "docs")
+	assert.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stderr, breakersFile)
+}
+
+// A dry run calls nothing, and is not refused either.
+func TestDryRunFollowsNoBreaker(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	opened(t, c, model)
+	o := c.ingest(t, "--dry-run", "docs")
+	assert.Zero(t, o.code, o.stderr)
+}
