@@ -574,3 +574,64 @@ func TestJitterIsDrawnOnceForTheFleet(t *testing.T) {
 		assert.Greater(t, len(seen), 10)
 	})
 }
+
+// A call that fails after the breaker has opened is of the life before: nobody
+// needs to be told.
+func TestLateFailureIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		late, err := all[1].Allow(t.Context())
+		require.NoError(t, err)
+		openBy(t, all[0])
+		before := store.Calls()
+		late.Done(errDown)
+		synctest.Wait()
+		assert.Equal(t, before, store.Calls())
+		assert.Contains(t, string(store.Records()["1/llm"].Value), `"by":"host-0"`)
+	})
+}
+
+// A move is its maker's, though another process has written since.
+func TestMoveIsOfItsMaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{}, resilience.FleetConfig{Stagger: time.Second})
+		late, err := all[1].Allow(t.Context())
+		require.NoError(t, err)
+		all[2].store.HoldPushes()
+		openBy(t, all[0])
+		late.Settle(resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 2 * time.Minute})
+		all[2].fails(t)
+		synctest.Wait()
+		require.Len(t, all[2].seen.Transitions(), 1)
+		assert.Equal(t, "host-0", all[2].seen.Transitions()[0].Origin)
+		assert.EqualError(t, all[2].refusal(t).LastFailure(), "consecutive failures on host-0")
+
+		settle(2 * time.Minute)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		settle(time.Second)
+		all[1].fails(t)
+		settle(8 * time.Second) // it asks
+		closing := all[2].seen.Transitions()[len(all[2].seen.Transitions())-1]
+		assert.Equal(t, resilience.Closed, closing.To)
+		assert.Equal(t, "host-0", closing.Origin)
+	})
+}
+
+// A process that asks for a probe, and learns so that another one's has closed
+// the breaker, closes after its part of the stagger as all do.
+func TestConflictSkipsNoStagger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		all[1].store.HoldPushes()
+		settle(time.Minute)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		all[1].isRefused(t)
+		assert.Equal(t, "open", all[1].State().String())
+		settle(5 * time.Second)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		moves := all[1].seen.Transitions()
+		assert.Equal(t, resilience.Closed, moves[len(moves)-1].To)
+		assert.Equal(t, "host-0", moves[len(moves)-1].Origin)
+	})
+}

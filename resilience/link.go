@@ -447,8 +447,12 @@ func (l *link) landLocked(written *standing, floor uint64) {
 			c.mirrored = l.standing.Generation
 		}
 	}
-	if !mirrors || l.phase == following && !l.mirrorsLocked() {
+	staggers := written == nil && l.closeAt != 0
+	if !staggers && (!mirrors || l.phase == following && !l.mirrorsLocked()) {
 		l.followLocked(false)
+	}
+	if !mirrors && !l.mirrorsLocked() {
+		l.aloneLocked(l.flight)
 	}
 	l.settleLocked()
 }
@@ -637,12 +641,19 @@ func (l *link) partLocked() {
 	waiting := append(l.flight, l.queue...)
 	l.flight, l.queue = nil, nil
 	l.flights++
+	l.aloneLocked(waiting)
 	for _, r := range waiting {
-		if !r.told && r.event != nil {
-			r.moved = l.commitLocked(r.event, r.then)
-		}
 		if r.done != nil {
 			close(r.done)
+		}
+	}
+}
+
+// aloneLocked commits here what does not concern the fleet.
+func (l *link) aloneLocked(all []*request) {
+	for _, r := range all {
+		if !r.told && r.event != nil {
+			r.moved = l.commitLocked(r.event, r.then) || r.moved
 		}
 	}
 }

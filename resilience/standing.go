@@ -30,7 +30,7 @@ type facts struct {
 	Wait     time.Duration `json:"wait,omitempty"` // from the writing of Until until then
 	Pause    int64         `json:"pause_until,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
-	Origin   string        `json:"origin,omitempty"` // who opened it
+	Origin   string        `json:"origin,omitempty"` // who opened it last, or closed it
 
 	Failed    int    `json:"failed_probes,omitempty"`
 	FailedBy  string `json:"failed_by,omitempty"` // the origin of the last one

@@ -34,7 +34,7 @@ func (v *viewer) show(c *core, s *standing, now int64) {
 	now = c.tick(now)
 	before, held := len(c.out), c.held
 	if v.remote {
-		c.voice = s.By
+		c.voice = v.maker(c, s)
 	}
 	at := min(max(v.local(s.Since), c.since), now)
 	if h := s.hold(); h != c.held {
@@ -48,6 +48,14 @@ func (v *viewer) show(c *core, s *standing, now int64) {
 	}
 	c.voice = ""
 	c.resets = s.Resets
+}
+
+// maker is who made the move from c to s. Others may have written since.
+func (v *viewer) maker(c *core, s *standing) string {
+	if s.State == HalfOpen || s.hold() != c.held {
+		return s.By
+	}
+	return cmp.Or(s.Origin, s.By)
 }
 
 // showState makes the move to the state of s. Where the state is the same, only
@@ -198,8 +206,11 @@ func (v *viewer) writeState(n *standing, before, after *core) {
 	n.Since = v.stamp(n.Since, before.since, after.since)
 	n.Episode = v.stamp(n.Episode, before.episode, after.episode)
 	n.OpenedAt = v.stamp(n.OpenedAt, before.openedAt, after.openedAt)
-	if after.opened > before.opened {
+	switch {
+	case after.opened > before.opened:
 		n.Reason, n.Origin = mask.String(after.reason), v.origin
+	case after.state == Closed && before.state != Closed:
+		n.Origin = v.origin
 	}
 	if after.failed > before.failed {
 		n.FailedBy = v.origin
@@ -234,7 +245,9 @@ func (v *viewer) writeStreak(n *standing, before, after *core) {
 		n.Suspect = ""
 	}
 	if n.State != Closed {
-		n.Streak = max(before.known, after.known)
+		if before.state == Closed {
+			n.Streak = max(before.known, after.known)
+		}
 		return
 	}
 	if before.state != Closed && after.state == Closed && after.resets == before.resets && after.held == free {
