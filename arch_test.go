@@ -232,8 +232,16 @@ var only = []rule{
 		"it is for tests",
 	},
 	{"go.uber.org/goleak", []string{"internal/door/doortest", "resilience/storetest"}, "it is for tests"},
-	{"github.com/redis/go-redis", []string{"resilience/redisstore"}, "one package speaks to Redis"},
-	{"github.com/nats-io/nats.go", []string{"resilience/natsstore"}, "one package speaks to NATS"},
+	{
+		"github.com/redis/go-redis",
+		[]string{"resilience/redisstore", "cmd", "examples"},
+		"one package speaks to Redis, programs connect to it",
+	},
+	{
+		"github.com/nats-io/nats.go",
+		[]string{"resilience/natsstore", "cmd", "examples"},
+		"one package speaks to NATS, programs connect to it",
+	},
 	{"github.com/nats-io/nats-server", nil, "it is for tests"},
 	{"github.com/Shopify/toxiproxy", []string{"internal/upstreams/network"}, "it is for tests"},
 	{"testing", []string{

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/filestate"
+	"github.com/penstock-go/penstock/resilience/natsstore"
+	"github.com/penstock-go/penstock/resilience/redisstore"
+)
+
+// asWorker is the environment variable that makes a process a worker. It holds
+// its settings.
+const asWorker = "FLEET_WORKER"
+
+type settings struct {
+	Name, Store, Fleet, Upstream string
+	Timeout, Reset, Pace         time.Duration
+}
+
+// open is the store at a URL.
+func open(s settings) (store resilience.Store, cfg resilience.FleetConfig, shut func(), err error) {
+	cfg.Origin, cfg.Timeout = s.Name, s.Timeout
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	u, err := url.Parse(s.Store)
+	if err != nil {
+		return nil, cfg, nil, err
+	}
+	switch u.Scheme {
+	case "redis", "rediss":
+		store, shut, err = openRedis(s)
+	case "nats":
+		store, shut, err = openNATS(s)
+	case "file":
+		store, err = filestate.New(u.Path, filestate.Config{Poll: s.Pace / 2})
+		shut = func() {}
+	default:
+		err = fmt.Errorf("%q is not redis, rediss, nats or file", u.Scheme)
+	}
+	return store, cfg, shut, err
+}
+
+func openRedis(s settings) (resilience.Store, func(), error) {
+	options, err := redis.ParseURL(s.Store)
+	if err != nil {
+		return nil, nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClient(options)
+	return redisstore.New(client, s.Fleet), func() { _ = client.Close() }, nil
+}
+
+func openNATS(s settings) (resilience.Store, func(), error) {
+	nc, err := nats.Connect(s.Store, nats.PingInterval(2*time.Second), nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	memory := natsstore.Config{Storage: jetstream.MemoryStorage}
+	return natsstore.New(js, s.Fleet, memory), nc.Close, nil
+}
+
+// work is a worker: it calls the upstream until its input ends, and tells what
+// happens.
+func work(ctx context.Context, text string, in io.Reader, out io.Writer) error {
+	var s settings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	store, cfg, shut, err := open(s)
+	if err != nil {
+		return err
+	}
+	defer shut()
+	fleet := resilience.NewFleet(store, cfg)
+	defer fleet.Close()
+
+	w := &worker{settings: s, out: json.NewEncoder(out)}
+	w.breaker, err = resilience.New("crm", resilience.Config{
+		FailMax: failMax, ResetTimeout: s.Reset, ProbeTimeout: 10 * time.Second,
+		Shared:       fleet,
+		Logger:       slog.New(slog.DiscardHandler), // the timeline is the log
+		OnTransition: w.moved,
+	})
+	if err != nil {
+		return err
+	}
+	w.breaker.Locate(s.Upstream)
+
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	w.run(ctx)
+	total := w.breaker.Snapshot()
+	w.tell(event{Kind: ended, Calls: total.Calls, Refused: total.Rejected})
+	return nil
+}
+
+type worker struct {
+	settings
+
+	breaker *resilience.Breaker
+	client  http.Client
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func (w *worker) run(ctx context.Context) {
+	for tick := time.Tick(w.Pace); ctx.Err() == nil; {
+		_ = w.breaker.Do(ctx, w.call)
+		select {
+		case <-tick:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *worker) call(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.Upstream, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		w.tell(event{Kind: failed, What: "a call fails"})
+		return errors.New(resp.Status)
+	}
+	w.tell(event{Kind: called})
+	return nil
+}
+
+// event is what a worker tells.
+type event struct {
+	Kind           kind
+	Worker, What   string
+	Calls, Refused uint64 // of ended
+}
+
+type kind string
+
+const (
+	called      kind = "called"
+	failed      kind = "failed"
+	opened      kind = "opened"
+	probing     kind = "probing"
+	probeFailed kind = "probe failed"
+	closedAgain kind = "closed"
+	ended       kind = "ended"
+)
+
+func (w *worker) tell(e event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.Worker = w.Name
+	_ = w.out.Encode(e) // the reader may have ended
+}
+
+// moved tells the moves of this worker's breaker. What others do with their
+// probes is told by them.
+func (w *worker) moved(t resilience.Transition) {
+	own := t.Origin == ""
+	switch {
+	case t.To == resilience.Closed && own:
+		w.tell(event{Kind: closedAgain, What: "closes the breaker: " + t.Reason})
+	case t.To == resilience.Closed:
+		w.tell(event{Kind: closedAgain, What: "closed, by the probe of " + t.Origin})
+	case t.From == resilience.Closed && own:
+		w.tell(event{Kind: opened, What: "opens the breaker: " + t.Reason})
+	case t.From == resilience.Closed:
+		w.tell(event{Kind: opened, What: "open, by " + t.Origin})
+	case t.To == resilience.HalfOpen && own:
+		w.tell(event{Kind: probing, What: "probes"})
+	case t.To == resilience.Open && own:
+		w.tell(event{Kind: probeFailed, What: fmt.Sprintf("opens it again, for %v", w.Reset)})
+	}
+}
