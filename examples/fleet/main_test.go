@@ -69,7 +69,7 @@ func tellsTheOutage(t *testing.T, store string) {
 
 func TestStoreIsChecked(t *testing.T) {
 	for _, url := range []string{"memcached://localhost", "::", "redis://localhost/x"} {
-		_, _, _, err := open(settings{Store: url})
+		_, _, err := open(url, "prod")
 		assert.Error(t, err, url)
 	}
 }

@@ -8,19 +8,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/penstock-go/penstock/resilience"
-	"github.com/penstock-go/penstock/resilience/filestate"
-	"github.com/penstock-go/penstock/resilience/natsstore"
-	"github.com/penstock-go/penstock/resilience/redisstore"
 )
 
 // asWorker is the environment variable that makes a process a worker. It holds
@@ -32,52 +24,6 @@ type settings struct {
 	Timeout, Reset, Pace         time.Duration
 }
 
-// open is the store at a URL.
-func open(s settings) (store resilience.Store, cfg resilience.FleetConfig, shut func(), err error) {
-	cfg.Origin, cfg.Timeout = s.Name, s.Timeout
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	u, err := url.Parse(s.Store)
-	if err != nil {
-		return nil, cfg, nil, err
-	}
-	switch u.Scheme {
-	case "redis", "rediss":
-		store, shut, err = openRedis(s)
-	case "nats":
-		store, shut, err = openNATS(s)
-	case "file":
-		store, err = filestate.New(u.Path, filestate.Config{Poll: s.Pace / 2})
-		shut = func() {}
-	default:
-		err = fmt.Errorf("%q is not redis, rediss, nats or file", u.Scheme)
-	}
-	return store, cfg, shut, err
-}
-
-func openRedis(s settings) (resilience.Store, func(), error) {
-	options, err := redis.ParseURL(s.Store)
-	if err != nil {
-		return nil, nil, err
-	}
-	options.ContextTimeoutEnabled = true
-	client := redis.NewClient(options)
-	return redisstore.New(client, s.Fleet), func() { _ = client.Close() }, nil
-}
-
-func openNATS(s settings) (resilience.Store, func(), error) {
-	nc, err := nats.Connect(s.Store, nats.PingInterval(2*time.Second), nats.MaxReconnects(-1))
-	if err != nil {
-		return nil, nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return nil, nil, err
-	}
-	memory := natsstore.Config{Storage: jetstream.MemoryStorage}
-	return natsstore.New(js, s.Fleet, memory), nc.Close, nil
-}
-
 // work is a worker: it calls the upstream until its input ends, and tells what
 // happens.
 func work(ctx context.Context, text string, in io.Reader, out io.Writer) error {
@@ -85,18 +31,22 @@ func work(ctx context.Context, text string, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return err
 	}
-	store, cfg, shut, err := open(s)
+	store, shut, err := open(s.Store, s.Fleet)
 	if err != nil {
 		return err
 	}
 	defer shut()
+	cfg := resilience.FleetConfig{
+		Origin: s.Name, Timeout: s.Timeout,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
 	fleet := resilience.NewFleet(store, cfg)
 	defer fleet.Close()
+	resilience.Default.Join(fleet)
 
 	w := &worker{settings: s, out: json.NewEncoder(out)}
-	w.breaker, err = resilience.New("crm", resilience.Config{
+	w.breaker, err = resilience.Default.Register("crm", resilience.Config{
 		FailMax: failMax, ResetTimeout: s.Reset, ProbeTimeout: 10 * time.Second,
-		Shared:       fleet,
 		Logger:       slog.New(slog.DiscardHandler), // the timeline is the log
 		OnTransition: w.moved,
 	})
