@@ -120,7 +120,7 @@ func exposed(t *testing.T) map[string][]string {
 	t.Helper()
 	metrics.DeclareOperations(resilience.LLM, "create_embeddings")
 	names := ours(t)
-	families, err := prometheus.DefaultGatherer.Gather()
+	families, err := prometheus.Gatherers{prometheus.DefaultGatherer, sharedBreaker(t)}.Gather()
 	require.NoError(t, err)
 	known := make(map[string][]string)
 	for _, f := range families {

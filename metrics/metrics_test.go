@@ -125,7 +125,7 @@ func ours(t *testing.T) []string {
 	t.Helper()
 	metrics.DeclareOperations(resilience.LLM, "create_embeddings")
 	tellAll(metrics.Ingest) // what is missing until it is known
-	families, err := prometheus.DefaultGatherer.Gather()
+	families, err := prometheus.Gatherers{prometheus.DefaultGatherer, sharedBreaker(t)}.Gather()
 	require.NoError(t, err)
 	var names []string
 	for _, f := range families {
