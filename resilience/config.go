@@ -57,8 +57,8 @@ type Config struct {
 	// doubles it, up to this, less a random part of up to half. It is never
 	// shorter than ResetTimeout. Default: every wait is ResetTimeout.
 	MaxResetTimeout time.Duration
-	// Jitter, when set, prolongs every wait by a random part of it, so that what
-	// runs again when the wait is over does not all run at once. Default: none.
+	// Jitter, when set, prolongs every wait by a random part of it, so that not
+	// all runs again at once when the wait is over. Default: none.
 	Jitter time.Duration
 	// Ramp, when set, is how long after a good probe has closed the breaker the
 	// share of calls that are admitted grows: it is the part of Ramp that has

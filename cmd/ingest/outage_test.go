@@ -47,7 +47,8 @@ func requireRetryAfter(t *testing.T, o output, wait time.Duration) {
 	t.Helper()
 	const rounded = time.Second
 	require.NotNil(t, o.summary.Stopped.RetryAt)
-	require.WithinRange(t, *o.summary.Stopped.RetryAt, o.began.Add(wait-rounded), o.ended.Add(wait+wait/jitterPart+rounded))
+	latest := o.ended.Add(wait + wait/jitterPart + rounded)
+	require.WithinRange(t, *o.summary.Stopped.RetryAt, o.began.Add(wait-rounded), latest)
 }
 
 // An endpoint that begins to answer 500 in the middle of a run gets no more
