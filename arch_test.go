@@ -202,7 +202,7 @@ var arrows = []rule{
 	{"internal/upstreams", nil, "servers for tests know nothing of what is tested"},
 	{
 		"internal/fleettest",
-		[]string{"resilience", "internal/upstreams"},
+		[]string{"resilience", "internal/upstreams", "internal/door/doortest"},
 		"drills of a fleet's processes, for the tests of the stores that have a server",
 	},
 	{

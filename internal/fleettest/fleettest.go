@@ -17,8 +17,13 @@
 package fleettest
 
 import (
+	"log/slog"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/penstock-go/penstock/internal/door/doortest"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/resilience"
 )
@@ -45,6 +50,7 @@ const Records = "drill"
 
 // Run runs all drills.
 func Run(t *testing.T, backend Backend) {
+	t.Run("nothing is left of a closed fleet", func(t *testing.T) { nothingIsLeft(t, backend) })
 	for _, d := range []struct {
 		name string
 		run  func(*drill)
@@ -65,4 +71,32 @@ func Run(t *testing.T, backend Backend) {
 	} {
 		t.Run(d.name, func(t *testing.T) { d.run(newDrill(t, backend)) })
 	}
+}
+
+// nothingIsLeft closes fleets that are at work: with a probe under way, and
+// with a store that does not answer.
+func nothingIsLeft(t *testing.T, backend Backend) {
+	server := backend.Start(t)
+	doortest.LeakFree(t)
+	store, shut, err := backend.Open(server.Addr, Records)
+	require.NoError(t, err)
+	defer shut()
+	quiet := slog.New(slog.DiscardHandler)
+	var fleets []*resilience.Fleet
+	for _, name := range []string{"one", "other"} {
+		f := resilience.NewFleet(store, resilience.FleetConfig{Logger: quiet})
+		fleets = append(fleets, f)
+		b, err := resilience.New(name, resilience.Config{
+			Shared: f, ResetTimeout: time.Millisecond, ProbeTimeout: time.Minute, Logger: quiet,
+		})
+		require.NoError(t, err)
+		require.Eventually(t, f.Up, patience, time.Millisecond)
+		b.Trip("drill")
+		admitted := func() bool { _, err := b.Allow(t.Context()); return err == nil }
+		require.Eventually(t, admitted, patience, time.Millisecond)
+	}
+	require.NoError(t, fleets[0].Close())
+	server.Pause(t)
+	require.NoError(t, fleets[1].Close())
+	server.Resume(t)
 }
