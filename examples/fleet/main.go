@@ -7,7 +7,7 @@
 //	go run ./examples/fleet -store nats://127.0.0.1:4222
 //
 // Without a store the workers share a file. What a worker of your own needs is
-// in worker.go.
+// in worker.go and store.go.
 package main
 
 import (
@@ -19,7 +19,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -37,7 +36,7 @@ const (
 
 // config is what the flags say.
 type config struct {
-	store   string        // a URL; empty for a file
+	store   string        // a URL or a file; empty for a temporary file
 	timeout time.Duration // of what the store is asked
 	reset   time.Duration // from an opening to a probe
 	pace    time.Duration // from one call of a worker to its next
@@ -49,7 +48,7 @@ func main() {
 		exit(work(context.Background(), text, os.Stdin, os.Stdout))
 	}
 	var c config
-	flag.StringVar(&c.store, "store", "", "redis://, rediss:// or nats:// `URL`; a file by default")
+	flag.StringVar(&c.store, "store", "", "redis://, rediss:// or nats:// `URL`, or a file; a temporary file by default")
 	flag.DurationVar(&c.timeout, "timeout", time.Second, "how long a call waits for the store at most")
 	flag.DurationVar(&c.reset, "reset", 3*time.Second, "how long the breaker stays open")
 	flag.DurationVar(&c.pace, "pace", 200*time.Millisecond, "from one call of a worker to its next")
@@ -78,7 +77,7 @@ func run(ctx context.Context, c config, out io.Writer) error {
 	}
 	defer os.RemoveAll(folder)
 	if c.store == "" {
-		c.store = (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(folder, "breakers.json"))}).String()
+		c.store = filepath.Join(folder, "breakers.json")
 	}
 	u, err := serve()
 	if err != nil {

@@ -68,7 +68,7 @@ func tellsTheOutage(t *testing.T, store string) {
 }
 
 func TestStoreIsChecked(t *testing.T) {
-	for _, url := range []string{"memcached://localhost", "::", "redis://localhost/x"} {
+	for _, url := range []string{"memcached://localhost", "no folder/breakers.json", "redis://localhost/x"} {
 		_, _, err := open(url, "prod")
 		assert.Error(t, err, url)
 	}

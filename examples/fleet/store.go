@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,8 +16,12 @@ import (
 	"github.com/penstock-go/penstock/resilience/redisstore"
 )
 
-// open is the store at an address, for the fleet of a name.
+// open is the store at an address, for the fleet of a name. What is no URL is
+// the path of a file.
 func open(address, name string) (store resilience.Store, shut func(), err error) {
+	if !strings.Contains(address, "://") {
+		return openFile(address)
+	}
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, nil, err
@@ -26,10 +31,8 @@ func open(address, name string) (store resilience.Store, shut func(), err error)
 		return openRedis(address, name)
 	case "nats":
 		return openNATS(address, name)
-	case "file":
-		return openFile(u.Path)
 	}
-	return nil, nil, fmt.Errorf("%q is not redis, rediss, nats or file", u.Scheme)
+	return nil, nil, fmt.Errorf("%q is not redis, rediss or nats", u.Scheme)
 }
 
 func openRedis(address, name string) (resilience.Store, func(), error) {
