@@ -635,3 +635,52 @@ func TestConflictSkipsNoStagger(t *testing.T) {
 		assert.Equal(t, "host-0", moves[len(moves)-1].Origin)
 	})
 }
+
+// What a throttling upstream asked for is known where it was asked, whatever
+// others write, and told when that process opens. A reset ends it.
+func TestPauseOfAClosedBreakerIsKept(t *testing.T) {
+	throttled := func(t *testing.T) []*process {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		p, err := all[0].Allow(t.Context())
+		require.NoError(t, err)
+		p.Settle(resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 3 * time.Minute})
+		all[1].fails(t)
+		synctest.Wait()
+		return all
+	}
+	wait := func(t *testing.T, p *process) time.Duration {
+		return time.Until(p.refusal(t).RetryAt()).Round(time.Second)
+	}
+	synctest.Test(t, func(t *testing.T) { // it opens
+		all := throttled(t)
+		for range 4 {
+			all[0].fails(t)
+		}
+		synctest.Wait()
+		assert.Equal(t, 3*time.Minute, wait(t, all[0]))
+		assert.Equal(t, 3*time.Minute, wait(t, all[1]))
+	})
+	synctest.Test(t, func(t *testing.T) { // another opens
+		all := throttled(t)
+		for range 4 {
+			all[1].fails(t)
+		}
+		synctest.Wait()
+		assert.Equal(t, 3*time.Minute, wait(t, all[0]))
+		assert.Equal(t, time.Minute, wait(t, all[1]))
+		settle(2 * time.Minute)
+		all[0].isRefused(t)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		openBy(t, all[0])
+		assert.Equal(t, time.Minute, wait(t, all[0]), "it is over")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		all := throttled(t)
+		all[1].Reset()
+		settle(5 * time.Second)
+		openBy(t, all[0])
+		assert.Equal(t, time.Minute, wait(t, all[0]))
+	})
+}

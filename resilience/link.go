@@ -553,7 +553,7 @@ func (l *link) staggerLocked(now int64) {
 	}
 	l.b.stepLocked(func(c *core) {
 		c.joined, c.joining = true, false
-		c.until, c.late, c.pause, c.leases = l.closeAt, 0, l.closeAt, nil
+		c.until, c.late, c.pause, c.leases = l.closeAt, 0, max(c.pause, l.closeAt), nil
 	})
 }
 

@@ -116,18 +116,22 @@ func (v *viewer) showStreak(c *core, s *standing) {
 
 // showWait sets the deadlines of a state that is not closed. A deadline is no
 // later than the wait that it was written with: a clock of the store that
-// stepped back prolongs nothing.
+// stepped back prolongs nothing. A pause that this process was asked for stays
+// until a reset: while the breaker is closed, no record has it.
 func (v *viewer) showWait(c *core, s *standing, now int64) {
-	c.pause, c.late = 0, 0
+	c.late = 0
+	if s.Resets > c.resets {
+		c.pause = 0
+	}
 	if s.Pause != 0 {
-		c.pause = min(v.local(s.Pause), now+c.policy.maxThrottle)
+		c.pause = max(c.pause, min(v.local(s.Pause), now+c.policy.maxThrottle))
 	}
 	if s.State == Closed {
 		return
 	}
 	c.until = never
 	if s.Held == "" {
-		c.until = min(v.local(s.Until), now+int64(max(s.Wait, 0)))
+		c.until = max(min(v.local(s.Until), now+int64(max(s.Wait, 0))), c.pause)
 	}
 	if s.Before != "" && s.FailedBy == v.origin {
 		c.late = handicap
