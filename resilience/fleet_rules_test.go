@@ -684,3 +684,27 @@ func TestPauseOfAClosedBreakerIsKept(t *testing.T) {
 		assert.Equal(t, time.Minute, wait(t, all[0]))
 	})
 }
+
+// Every process lets a growing share of its calls through, whichever of them
+// has probed.
+func TestRampOfAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 3, resilience.Config{Ramp: 100 * time.Second}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		settle(50 * time.Second)
+		for i, p := range all {
+			require.Equal(t, resilience.Closed, p.State())
+			assert.InDelta(t, 0.5, p.Snapshot().RampShare, 0.01, "process %d", i)
+		}
+		all[2].Trip("drill")
+		synctest.Wait()
+		all[2].Reset()
+		settle(5 * time.Second)
+		for i, p := range all {
+			require.Equal(t, resilience.Closed, p.State())
+			assert.Equal(t, 1.0, p.Snapshot().RampShare, "process %d, after a reset", i)
+		}
+	})
+}

@@ -79,7 +79,7 @@ func (v *viewer) showState(c *core, s *standing, at int64) {
 		c.openedUnseen(s, v)
 		c.move(HalfOpen, at, why{reason: reasonElapsed, probe: s.LastProbe}, c.current(at))
 	default:
-		c.close(at, v.closing(c, s), c.current(at))
+		v.showClosing(c, s, at)
 	}
 	c.floor = floor
 	if s.State != Closed {
@@ -93,6 +93,15 @@ func (c *core) openedUnseen(s *standing, v *viewer) {
 	if c.state == Closed {
 		c.opened++
 		c.reason, c.cause = s.Reason, v.cause(s)
+	}
+}
+
+// showClosing closes c. After a good probe each process ramps by itself.
+func (v *viewer) showClosing(c *core, s *standing, at int64) {
+	w := v.closing(c, s)
+	c.close(at, w, c.current(at))
+	if w.reason == reasonProbeOK {
+		c.startRamp(at)
 	}
 }
 
