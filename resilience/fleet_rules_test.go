@@ -708,3 +708,51 @@ func TestRampOfAFleet(t *testing.T) {
 		}
 	})
 }
+
+// A probe that says nothing about the upstream gives its slot back at once, to
+// other processes too. One that was denied stops its own process alone.
+func TestProbeThatSaysNothingGivesItsSlotBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 4, resilience.Config{StopOnDenied: true}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		for i, end := range []func(*resilience.Permit){
+			(*resilience.Permit).Panicked,
+			func(p *resilience.Permit) { p.Settle(resilience.Verdict{Outcome: resilience.Ignored}) },
+			func(p *resilience.Permit) { p.Settle(resilience.Verdict{Outcome: resilience.Denied}) },
+		} {
+			probe, err := all[i].Allow(t.Context())
+			require.NoError(t, err)
+			synctest.Wait()
+			all[3].isRefused(t)
+			end(probe)
+			synctest.Wait()
+			assert.Equal(t, resilience.HalfOpen, all[3].State())
+		}
+		require.NoError(t, all[3].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		assert.Equal(t, []string{"closed", "closed", "open", "closed"}, states(all))
+		assert.Equal(t, "denied", all[2].Snapshot().Held)
+	})
+}
+
+// The designated probe runs in the process that has the lease.
+func TestDesignatedProbeOfAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probes, answer := 0, errDown
+		cfg := resilience.Config{Probe: func(context.Context) error { probes++; return answer }}
+		all, _ := processes(t, 3, cfg, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		for _, p := range all {
+			p.isRefused(t)
+		}
+		assert.Equal(t, 1, probes)
+		answer = nil
+		settle(time.Minute + 2*time.Second)
+		require.NoError(t, all[2].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		assert.Equal(t, []string{"closed", "closed", "closed"}, states(all))
+		assert.Equal(t, 2, probes)
+	})
+}
