@@ -467,10 +467,13 @@ func TestFailedProbeIsToldOnReturn(t *testing.T) {
 // With the store away an operator acts on one process.
 func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		var out bytes.Buffer
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&locked{w: &out}, nil))}
+		all, store := processes(t, 2, logged, resilience.FleetConfig{})
 		store.Down(errors.New("connection refused"))
 		synctest.Wait()
 		all[0].ForceOpen("maintenance")
+		assert.Equal(t, 1, strings.Count(out.String(), "an operator's act holds in this process alone"), out.String())
 		assert.Equal(t, []string{"open", "closed"}, states(all))
 		store.Up()
 		settle(10 * time.Second)
@@ -478,6 +481,13 @@ func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 		all[1].Reset()
 		settle(5 * time.Second)
 		assert.Equal(t, []string{"closed", "closed"}, states(all))
+		assert.Equal(t, 1, strings.Count(out.String(), "an operator's act holds"), "that one concerns all")
+
+		store.Freeze() // and the act waits for an answer
+		all[1].ForceOpen("maintenance")
+		assert.Equal(t, []string{"closed", "open"}, states(all))
+		assert.Equal(t, 2, strings.Count(out.String(), "an operator's act holds"))
+		store.Thaw()
 	})
 }
 

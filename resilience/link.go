@@ -72,6 +72,7 @@ type request struct {
 	told  bool        // of no concern to a breaker that is not what the record says
 	touch bool        // this process keeps its probes
 	moved bool
+	here  bool          // settled without the store
 	done  chan struct{} // nil if nobody waits
 }
 
@@ -246,15 +247,18 @@ func (l *link) operate(event func(*core)) {
 	b := l.b
 	l.await(context.Background())
 	b.mu.Lock()
-	var r *request
+	r := &request{event: event, done: make(chan struct{})}
+	l.reviseLocked()
+	l.enqueueLocked(r)
 	if l.phase == apart {
-		l.commitLocked(event, nil)
-	} else {
-		l.reviseLocked()
-		r = l.enqueueLocked(&request{event: event, done: make(chan struct{})})
+		l.settleApartLocked()
 	}
 	b.mu.Unlock()
 	l.wait(r)
+	if r.here {
+		b.log(slog.LevelWarn, "the store of shared circuit breakers does not answer: "+
+			"an operator's act holds in this process alone", slog.String("upstream", b.name))
+	}
 	b.deliver()
 }
 
@@ -638,11 +642,17 @@ func (l *link) partLocked() {
 		c.streak = c.longest()
 		c.joined, c.joining, c.known, c.suspect = false, false, 0, false
 	})
+	l.settleApartLocked()
+}
+
+// settleApartLocked settles all events that wait without the store.
+func (l *link) settleApartLocked() {
 	waiting := append(l.flight, l.queue...)
 	l.flight, l.queue = nil, nil
 	l.flights++
 	l.aloneLocked(waiting)
 	for _, r := range waiting {
+		r.here = true
 		if r.done != nil {
 			close(r.done)
 		}

@@ -41,7 +41,17 @@ func (d *drill) storeEmptied() {
 func (d *drill) isReset() {
 	d.Helper()
 	d.tellAll("halt")
+	d.upstream.become(up)
 	d.tell(d.workers[1], "reset")
+	again := time.Tick(5 * time.Second) // one that meets a lost link concerns its worker alone
+	d.await("all are reset", func() bool {
+		select {
+		case <-again:
+			d.tell(d.workers[1], "reset")
+		default:
+		}
+		return d.every(func(s status) bool { return s.State == "closed" })
+	})
 	d.recovers()
 }
 
