@@ -205,8 +205,8 @@ type auditLog struct {
 	changed map[string]bool // breakers with a record since the last run: it says why they are open
 }
 
-// write writes a change that this process has made: the others are in the log of
-// the process that made them.
+// write writes a change that this process has made: the others are in the log
+// of the process that made them.
 func (l *auditLog) write(t resilience.Transition) {
 	if t.Origin != "" {
 		return
