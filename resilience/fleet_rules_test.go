@@ -491,6 +491,21 @@ func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 	})
 }
 
+// A process that follows does not warn of what the opener has warned of.
+func TestFollowersLogAtInfo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&locked{w: &out}, nil))}
+		all, _ := processes(t, 3, logged, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Second)
+		require.Equal(t, []string{"open", "open", "open"}, states(all))
+		changed := `msg="circuit breaker changed state"`
+		assert.Equal(t, 1, strings.Count(out.String(), "level=WARN "+changed), out.String())
+		assert.Equal(t, 2, strings.Count(out.String(), "level=INFO "+changed), out.String())
+	})
+}
+
 // Each process tells its observers of each move once.
 func TestMovesAreToldOnceInEachProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

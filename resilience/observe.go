@@ -252,7 +252,11 @@ func (b *Breaker) logTransition(t Transition) {
 	if t.From == t.To {
 		what = "circuit breaker hold changed"
 	}
-	b.log(slog.LevelWarn, what, attrs...)
+	level := slog.LevelWarn
+	if t.Origin != "" {
+		level = slog.LevelInfo // the process that made the change has warned
+	}
+	b.log(level, what, attrs...)
 }
 
 func (b *Breaker) logRefusal(op string, t *task, err error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -85,8 +84,8 @@ func (a *app) openStores(config *pipeline.Config) error {
 	if a.settings.Milvus != "" {
 		return nil
 	}
-	if err := os.MkdirAll(a.folder(), 0o750); err != nil {
-		return fmt.Errorf("state folder: %w", err)
+	if err := a.makeFolder(); err != nil {
+		return err
 	}
 	return a.openVectors(config)
 }

@@ -197,7 +197,7 @@ func (d *display) summary(s pipeline.Summary) {
 }
 
 func (d *display) advise(stop *pipeline.Stop) {
-	if advice := d.app.settings.advice(stop); advice != "" {
+	if advice := cmp.Or(d.app.settings.advice(stop), sooner(stop)); advice != "" {
 		fmt.Fprintln(d.app.stdout, "what to do: "+advice)
 	}
 }

@@ -114,7 +114,7 @@ func TestChatModelFailsInTheMiddle(t *testing.T) {
 	assert.Positive(t, o.summary.Deferred)
 
 	model.Script()
-	rest := c.ingest(t, "docs")
+	rest := c.ingest(t, "docs", "--now")
 	require.Zero(t, rest.code, rest.stdout+rest.stderr)
 	distinct, again := p.paid()
 	assert.Equal(t, 40+160, distinct)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/filestate"
 	"github.com/penstock-go/penstock/resilience/natsstore"
@@ -40,7 +41,7 @@ const (
 )
 
 // share makes the breakers of this process those of others: of a fleet, or of
-// the runs before and after this one. The state folder must exist by then.
+// the runs before and after this one.
 func (a *app) share() error {
 	store, config, err := a.sharedStore()
 	if err != nil || store == nil {
@@ -62,7 +63,7 @@ func (a *app) share() error {
 
 // closeBreakers closes those of the upstreams that were found to be well.
 func (a *app) closeBreakers(ctx context.Context, well map[string]bool) error {
-	if a.instead != "" {
+	if a.instead != "" && a.settings.Shared == "" {
 		return nil // the folder cannot be written
 	}
 	if err := a.share(); err != nil {
@@ -74,6 +75,20 @@ func (a *app) closeBreakers(ctx context.Context, well map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+// sooner says how to run again before the end of a wait that a breaker keeps;
+// empty for any other stop.
+func sooner(ended *pipeline.Stop) string {
+	if ended == nil || ended.Kind != pipeline.StopDeferred {
+		return ""
+	}
+	for _, b := range breakers() {
+		if s := b.Snapshot(); b.Name() == ended.Upstream && s.Shared && s.State == resilience.Open {
+			return "wait, or once it answers: 'ingest doctor' closes its circuit breaker, and --now closes all"
+		}
+	}
+	return ""
 }
 
 func breakers() []*resilience.Breaker {

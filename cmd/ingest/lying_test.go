@@ -57,7 +57,7 @@ func TestModelLiesInTheMiddle(t *testing.T) {
 			assert.Zero(t, o.summary.DeadLetters)
 
 			model.behave(nil)
-			rest := c.ingest(t, "docs")
+			rest := c.ingest(t, "docs", "--now")
 			require.Zero(t, rest.code, rest.stderr)
 			assert.Equal(t, lyingDocuments(), rest.summary.Documents)
 			require.Len(t, c.stored(t, "documents"), 4*lyingDocuments())

@@ -70,7 +70,7 @@ func TestModelFailsInTheMiddle(t *testing.T) {
 			assert.Contains(t, o.summary.Stopped.Reason, `circuit breaker open for "llm"`)
 
 			model.Script()
-			rest := c.ingest(t, "docs")
+			rest := c.ingest(t, "docs", "--now")
 			require.Zero(t, rest.code, rest.stdout+rest.stderr)
 			assert.Equal(t, documents, o.summary.Ingested+rest.summary.Ingested)
 			ids := c.stored(t, "documents")

@@ -154,7 +154,16 @@ func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Co
 		return config, err
 	}
 	a.sayRedirected()
-	if config.Journal, err = a.journal(ctx, dry); err == nil && !dry {
+	if !dry {
+		err = a.makeFolder()
+	}
+	if err == nil && !dry {
+		err = a.share() // a journal in an object store is read through a breaker
+	}
+	if err == nil {
+		config.Journal, err = a.journal(ctx, dry)
+	}
+	if err == nil && !dry {
 		err = a.openStores(&config)
 	}
 	config.Parsers = c.parsers(a)
@@ -172,9 +181,6 @@ func (c *IngestFlags) plan(ctx context.Context, a *app, dry bool) (config pipeli
 	}
 	if err == nil {
 		err = a.enrichment(&config)
-	}
-	if err == nil && !dry {
-		err = a.share()
 	}
 	if err != nil {
 		return config, err

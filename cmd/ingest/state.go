@@ -59,6 +59,17 @@ func (s *Settings) needsFolder() bool {
 	return !remote || s.S3Endpoint == "" || s.Milvus == ""
 }
 
+// makeFolder makes the state folder if anything is kept in it.
+func (a *app) makeFolder() error {
+	if !a.settings.needsFolder() {
+		return nil
+	}
+	if err := os.MkdirAll(a.folder(), 0o750); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return nil
+}
+
 // stateObjects lists the object prefixes that hold state, not documents.
 func (a *app) stateObjects() []string {
 	if bucket, prefix, remote := a.settings.remoteState(); remote {

@@ -35,9 +35,7 @@ func TestRunThatTripsABreakerShowsTheCause(t *testing.T) {
 	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
 	c.env = append(c.env, "PENSTOCK_AUDIT_LOG=audit.jsonl")
 	corpus(t, c, 200)
-	fails := func() { model.Script(llmtest.From(3, inOwnWords(http.StatusInternalServerError))) }
-
-	fails()
+	model.Script(llmtest.From(3, inOwnWords(http.StatusInternalServerError)))
 	o := c.ingest(t, "docs", "--log-json")
 	requireRetry(t, o, "llm")
 	stopped := o.summary.Stopped
@@ -57,7 +55,7 @@ func TestRunThatTripsABreakerShowsTheCause(t *testing.T) {
 		assert.Equal(t, want, lines[0][key], key)
 	}
 
-	fails()
+	calls := model.Stats().Requests
 	for where, text := range map[string]string{
 		"run": c.run(t, "docs").stdout, "status": c.run(t, "status").stdout,
 	} {
@@ -71,9 +69,11 @@ func TestRunThatTripsABreakerShowsTheCause(t *testing.T) {
 	assert.Equal(t, stopped.Cause, status.LastRun.Stopped.Cause)
 
 	audit := c.audit(t)
-	require.Len(t, audit, 2, "the change of state says why each run ended")
+	require.Len(t, audit, 2, "the change of state says why the first run ended")
+	assert.Equal(t, "circuit_breaker_transition", audit[0].all["event"])
+	assert.Equal(t, "run_stopped", audit[1].all["event"])
+	assert.Equal(t, calls, model.Stats().Requests, "the run before retry_at knows the cause of the first")
 	for _, l := range audit {
-		assert.Equal(t, "circuit_breaker_transition", l.all["event"])
 		assert.Equal(t, model.URL, l.all["address"])
 		assert.Equal(t, staticmodel.Name, l.all["model"])
 	}
