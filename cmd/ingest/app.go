@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +67,7 @@ func (a *app) start() error {
 	if err := a.checkState(); err != nil {
 		return usage(err)
 	}
-	if err := a.settings.checkMilvus(); err != nil {
+	if err := cmp.Or(a.settings.checkMilvus(), a.settings.checkShared()); err != nil {
 		return usage(err)
 	}
 	if err := a.startDelivery(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -97,27 +98,39 @@ func breakers() []*resilience.Breaker {
 
 func (a *app) sharedStore() (resilience.Store, resilience.FleetConfig, error) {
 	server := resilience.FleetConfig{Timeout: serverTimeout}
-	if a.settings.Shared == "" {
-		store, err := a.breakersOfRuns()
-		return store, resilience.FleetConfig{Timeout: fileTimeout, Stagger: -1}, err
+	switch scheme, _, _ := strings.Cut(a.settings.Shared, "://"); scheme {
+	case "redis", "rediss":
+		store, err := a.redisStore()
+		return store, server, err
+	case "nats", "tls":
+		store, err := a.natsStore()
+		return store, server, err
 	}
-	u, err := url.Parse(a.settings.Shared)
-	if err != nil {
-		return nil, server, usage(errors.New("--shared: cannot be read as a URL")) // which may hold a password
+	store, err := a.breakersOfRuns()
+	return store, resilience.FleetConfig{Timeout: fileTimeout, Stagger: -1}, err
+}
+
+// checkShared checks the address of --shared. Its errors do not show it: it may
+// hold a password.
+func (s *Sharing) checkShared() error {
+	if s.Shared == "" {
+		return nil
 	}
-	var store resilience.Store
+	u, err := url.Parse(s.Shared)
+	if err != nil || u.Hostname() == "" {
+		return errors.New("--shared: must be a URL such as redis://host:6379/0, rediss://… for TLS, or nats://host:4222")
+	}
 	switch u.Scheme {
 	case "redis", "rediss":
-		store, err = a.redisStore()
+		_, err = redis.ParseURL(s.Shared)
 	case "nats", "tls":
-		store, err = a.natsStore()
 	default:
-		err = fmt.Errorf("%q is not redis, rediss or nats", u.Scheme)
+		err = fmt.Errorf("%q is not redis, rediss, nats or tls", u.Scheme)
 	}
 	if err != nil {
-		err = usage(fmt.Errorf("--shared: %w", err))
+		return fmt.Errorf("--shared: %w", err)
 	}
-	return store, server, err
+	return nil
 }
 
 // breakersOfRuns are in a file of the state folder, if there is one.

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/testutil/llmtest"
 )
 
@@ -132,4 +134,94 @@ func TestDryRunFollowsNoBreaker(t *testing.T) {
 	opened(t, c, model)
 	o := c.ingest(t, "--dry-run", "docs")
 	assert.Zero(t, o.code, o.stderr)
+}
+
+// sharing has a server that breakers are shared through, of each kind, with a
+// password.
+var sharing = map[string]func(t *testing.T) string{
+	"redis": func(t *testing.T) string {
+		t.Helper()
+		return "redis://:" + sharedPassword + "@" + upstreams.StartRedis(t, "--requirepass", sharedPassword).Addr + "/2"
+	},
+	"nats": func(t *testing.T) string {
+		t.Helper()
+		s, err := server.NewServer(&server.Options{
+			Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+			Username: "ingest", Password: sharedPassword,
+		})
+		require.NoError(t, err)
+		s.Start()
+		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+		return "nats://ingest:" + sharedPassword + "@" + s.Addr().String()
+	},
+}
+
+const sharedPassword = "hunter2"
+
+// Pods with an empty disk share through a server: one finds the upstream down,
+// the next sends it nothing.
+func TestMachinesShareThroughAServer(t *testing.T) {
+	for kind, start := range sharing {
+		t.Run(kind, func(t *testing.T) {
+			c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+			c.env = append(c.env, "PENSTOCK_SHARED="+start(t))
+			first := opened(t, c, model)
+			calls := model.Stats().Requests
+			pod := c.pod(t)
+			o := pod.ingest(t, "docs")
+			assert.Equal(t, exitTemporary, o.code, o.stderr)
+			assert.Equal(t, "open", o.summary.Breakers["llm"])
+			assert.WithinDuration(t, *first.summary.Stopped.RetryAt, *o.summary.Stopped.RetryAt, time.Second)
+			assert.Equal(t, calls, model.Stats().Requests)
+			assert.NoFileExists(t, pod.path(".penstock", breakersFile))
+
+			model.Script()
+			doctor := pod.run(t, "doctor")
+			assert.Zero(t, doctor.code, doctor.stdout+doctor.stderr)
+			again := c.ingest(t, "docs")
+			assert.Zero(t, again.code, again.stdout+again.stderr)
+
+			settings := c.run(t, "config")
+			assert.Regexp(t, `shared +`+kind+`://\*+@127`, settings.stdout)
+			for _, said := range []output{o, doctor, again, settings, c.run(t, "status")} {
+				assert.NotContains(t, said.stdout+said.stderr, sharedPassword)
+			}
+		})
+	}
+}
+
+// A server that is down costs one warning, no call and no run.
+func TestRunWithoutItsSharedServer(t *testing.T) {
+	for _, scheme := range []string{"redis", "rediss", "nats", "tls"} {
+		t.Run(scheme, func(t *testing.T) {
+			c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+			c.env = append(c.env, "PENSTOCK_SHARED="+scheme+"://u:"+sharedPassword+"@"+refused(t))
+			first := opened(t, c, model)
+			assert.LessOrEqual(t, model.Stats().Requests-2, 5)
+			lost := logged(t, c.run(t, "docs", "--log-json").stderr,
+				"the store of shared circuit breakers does not answer, each process continues alone")
+			assert.Len(t, lost, 1)
+			assert.NotContains(t, first.stdout+first.stderr, sharedPassword)
+			model.Script()
+			o := c.ingest(t, "docs")
+			assert.Zero(t, o.code, o.stdout+o.stderr)
+		})
+	}
+}
+
+func TestSharedAddressIsRefused(t *testing.T) {
+	for _, address := range []string{
+		"localhost:6379", "http://u:hunter2@127.0.0.1", "redis://u:hunter2@127.0.0.1:port",
+		"redis://u:hunter2@127.0.0.1/name", "redis://u:hunter2@127.0.0.1?no_such_option=1", "nats://u:hunter2@127.0.0.1:port", "://hunter2", "redis://",
+	} {
+		c := newCommand(t, "PENSTOCK_SHARED="+address)
+		corpus(t, c, 1)
+		for _, verb := range [][]string{{"docs"}, {"retry"}, {"search", "x"}, {"doctor"}} {
+			o := c.run(t, verb...)
+			assert.Equal(t, exitUsage, o.code, "%s %v: %s", address, verb, o.stdout+o.stderr)
+			assert.NotContains(t, o.stdout+o.stderr, sharedPassword)
+		}
+		o := c.run(t, "docs")
+		assert.Contains(t, o.stderr, "--shared", address)
+	}
 }

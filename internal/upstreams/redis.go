@@ -77,7 +77,7 @@ func redisReady(ctx context.Context, addr string) error {
 		return err
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err == nil && strings.TrimSpace(line) != "+PONG" {
+	if err == nil && strings.TrimSpace(line) != "+PONG" && !strings.HasPrefix(line, "-NOAUTH ") {
 		err = fmt.Errorf("unexpected answer %q", line)
 	}
 	return err
