@@ -190,6 +190,25 @@ func TestMachinesShareThroughAServer(t *testing.T) {
 	}
 }
 
+// A service of another machine sends nothing to what a run has found down, and
+// begins as soon as a doctor has found it well.
+func TestServiceFollowsTheRunOfAnotherMachine(t *testing.T) {
+	for kind, start := range sharing {
+		t.Run(kind, func(t *testing.T) {
+			c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+			c.env = append(c.env, "PENSTOCK_SHARED="+start(t))
+			opened(t, c, model)
+			calls := model.Stats().Requests
+			service := c.pod(t).serve(t, "docs", "--interval=1s")
+			service.await(t, "/readyz", "not ready: open circuit breakers: llm")
+			assert.Equal(t, calls, model.Stats().Requests)
+			model.Script()
+			require.Zero(t, c.run(t, "doctor").code)
+			service.await(t, "/", "<dt>documents complete</dt><dd>60</dd>")
+		})
+	}
+}
+
 // A server that is down costs one warning, no call and no run.
 func TestRunWithoutItsSharedServer(t *testing.T) {
 	for _, scheme := range []string{"redis", "rediss", "nats", "tls"} {
@@ -212,7 +231,8 @@ func TestRunWithoutItsSharedServer(t *testing.T) {
 func TestSharedAddressIsRefused(t *testing.T) {
 	for _, address := range []string{
 		"localhost:6379", "http://u:hunter2@127.0.0.1", "redis://u:hunter2@127.0.0.1:port",
-		"redis://u:hunter2@127.0.0.1/name", "redis://u:hunter2@127.0.0.1?no_such_option=1", "nats://u:hunter2@127.0.0.1:port", "://hunter2", "redis://",
+		"redis://u:hunter2@127.0.0.1/name", "redis://u:hunter2@127.0.0.1?no_such_option=1",
+		"nats://u:hunter2@127.0.0.1:port", "://hunter2", "redis://",
 	} {
 		c := newCommand(t, "PENSTOCK_SHARED="+address)
 		corpus(t, c, 1)

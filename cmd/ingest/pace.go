@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -18,7 +19,55 @@ const longestProbing = 10 * time.Second
 type pace struct {
 	interval time.Duration
 	breakers []*resilience.Breaker
-	failed   int // passes in a row that an upstream failed, with all breakers closed
+	failed   int  // passes in a row that an upstream failed, with all breakers closed
+	probes   bool // the next pass waits for open breakers only
+	// closed has a token once a breaker has closed.
+	closed chan struct{}
+}
+
+func newPace(interval time.Duration, breakers ...*resilience.Breaker) *pace {
+	return &pace{interval: interval, breakers: breakers, closed: make(chan struct{}, 1)}
+}
+
+// watch begins to notice breakers that close.
+func (p *pace) watch() (end func()) {
+	var removes []func()
+	for _, b := range p.breakers {
+		removes = append(removes, b.Observe(func(t resilience.Transition) {
+			if t.To != resilience.Closed {
+				return
+			}
+			select {
+			case p.closed <- struct{}{}:
+			default: // it has one
+			}
+		}))
+	}
+	return func() {
+		for _, remove := range removes {
+			remove()
+		}
+	}
+}
+
+// wait waits for the time that next has returned, and reports whether a pass is
+// to begin. Where it waits for breakers, it ends as soon as they are closed by
+// something else: another process that shares them, or an operator.
+func (p *pace) wait(ctx context.Context, next time.Time) bool {
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-p.closed:
+			if p.probes && p.refused().IsZero() {
+				return ctx.Err() == nil
+			}
+		}
+	}
 }
 
 // next returns when the pass after one that ended now begins:
@@ -35,6 +84,7 @@ type pace struct {
 //     to do.
 func (p *pace) next(now time.Time, summary pipeline.Summary, ended error) time.Time {
 	probe := p.probe(ended)
+	p.probes = !probe.IsZero() && probe.Equal(p.refused())
 	p.failed++
 	if !probe.IsZero() || !failedUpstream(ended) || summary.Worked(ended) {
 		p.failed = 0
@@ -57,17 +107,23 @@ func (p *pace) next(now time.Time, summary pipeline.Summary, ended error) time.T
 // an upstream asked for, whichever is later; zero if there is nothing to wait
 // for.
 func (p *pace) probe(ended error) time.Time {
-	var probe time.Time
-	if stopped, ok := errors.AsType[*pipeline.StopError](ended); ok && stop.Throttled(ended) {
+	probe := p.refused()
+	stopped, ok := errors.AsType[*pipeline.StopError](ended)
+	if ok && stop.Throttled(ended) && stopped.RetryAt.After(probe) {
 		probe = stopped.RetryAt
 	}
+	return probe
+}
+
+// refused is until when an open breaker refuses calls; zero without one.
+func (p *pace) refused() (until time.Time) {
 	for _, b := range p.breakers {
 		snapshot := b.Snapshot()
-		if snapshot.State == resilience.Open && !snapshot.Shadow && snapshot.OpenUntil.After(probe) {
-			probe = snapshot.OpenUntil
+		if snapshot.State == resilience.Open && !snapshot.Shadow && snapshot.OpenUntil.After(until) {
+			until = snapshot.OpenUntil
 		}
 	}
-	return probe
+	return until
 }
 
 // policy is that of the breaker of the upstream that ended a pass. The service

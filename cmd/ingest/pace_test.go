@@ -25,7 +25,7 @@ func TestNextPass(t *testing.T) {
 	breakers := resilience.NewRegistry(
 		resilience.Config{Clock: clock, ResetTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 	llm, s3 := breakers.MustRegister("llm", resilience.Config{}), breakers.MustRegister("s3", resilience.Config{})
-	p := &pace{interval: time.Hour, breakers: breakers.All()}
+	p := newPace(time.Hour, breakers.All()...)
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -60,14 +60,14 @@ func TestNextPassWaitsForNoBreakerThatAdmitsCalls(t *testing.T) {
 	shadow.Trip("drill")
 	held.Trip("drill")
 	held.ForceClose("migration")
-	p := &pace{interval: time.Hour, breakers: breakers.All()}
+	p := newPace(time.Hour, breakers.All()...)
 	now := clock.Now()
 	assert.Equal(t, time.Hour, p.next(now, pipeline.Summary{}, nil).Sub(now))
 }
 
 // paced are passes of a service over one upstream, in the time of a bubble.
 type paced struct {
-	pace
+	*pace
 	breaker *resilience.Breaker
 	calls   int
 }
@@ -76,7 +76,7 @@ func newPaced(t *testing.T, interval time.Duration) *paced {
 	t.Helper()
 	b, err := resilience.New("llm", resilience.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	return &paced{pace: pace{interval: interval, breakers: []*resilience.Breaker{b}}, breaker: b}
+	return &paced{pace: newPace(interval, b), breaker: b}
 }
 
 // pass makes calls with these results until the first failure, and waits for
@@ -206,6 +206,56 @@ func TestPaceAfterAPass(t *testing.T) {
 					got := p.next(now, pipeline.Summary{Ingested: row.ingested}, row.ended()).Sub(now)
 					assert.Equal(t, want, got)
 				}
+			})
+		})
+	}
+}
+
+// Breakers that somebody else closes end the wait for them, and no other wait.
+func TestPassBeginsWhenTheBreakersAreClosed(t *testing.T) {
+	for name, row := range map[string]struct {
+		closes func(llm, s3 *resilience.Breaker)
+		asked  time.Duration // by a rate limit that ended the pass
+		want   time.Duration
+	}{
+		"both closed": {
+			closes: func(llm, s3 *resilience.Breaker) { llm.Reset(); s3.Reset() },
+			want:   10 * time.Second,
+		},
+		"one still open": {
+			closes: func(llm, _ *resilience.Breaker) { llm.Reset() },
+			want:   time.Minute,
+		},
+		"longer rate limit": {
+			closes: func(llm, s3 *resilience.Breaker) { llm.Reset(); s3.Reset() },
+			asked:  time.Hour,
+			want:   time.Hour,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				quiet := resilience.Config{Logger: slog.New(slog.DiscardHandler)}
+				breakers := resilience.NewRegistry(quiet)
+				llm, s3 := breakers.MustRegister("llm", quiet), breakers.MustRegister("s3", quiet)
+				p := newPace(time.Hour, llm, s3)
+				defer p.watch()()
+				llm.Trip("drill")
+				llm.Reset() // a token from before
+				llm.Trip("drill")
+				s3.Trip("drill")
+				start := time.Now()
+				ended := callOf(resilience.Failure, 0)
+				if row.asked > 0 {
+					ended = callOf(resilience.Throttled, row.asked)
+				}
+				next := p.next(start, pipeline.Summary{}, ended)
+				time.AfterFunc(10*time.Second, func() { row.closes(llm, s3) })
+				require.True(t, p.wait(t.Context(), next))
+				assert.Equal(t, row.want, time.Since(start).Round(time.Second))
+
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				assert.False(t, p.wait(ctx, start.Add(2*time.Hour)))
 			})
 		})
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-go/penstock/pipeline/journal"
 	"github.com/penstock-go/penstock/pipeline/source"
 	"github.com/penstock-go/penstock/pipeline/stop"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 type serveCmd struct {
@@ -106,7 +105,7 @@ type service struct {
 	pipeline *pipeline.Pipeline
 	page     *statuspage.Page
 	show     *display
-	pace     pace
+	pace     *pace
 	lost     lost
 	census   *source.Census // of the pass
 	unlisted []string       // reasons that the last pass has logged
@@ -119,10 +118,7 @@ func (c *serveCmd) service(ctx context.Context, a *app) (*service, error) {
 	}
 	s := &service{
 		command: c, app: a, show: &display{app: a},
-		pace: pace{
-			interval: c.Interval,
-			breakers: []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3},
-		},
+		pace: newPace(c.Interval, breakers()...),
 	}
 	config.Report = s.document
 	config.Gone = func(id, location string) bool { return s.census.Missing(id, location) }
@@ -227,6 +223,7 @@ func unexpected(err error) error {
 // passes runs one pass after another until ctx is done or another run has taken
 // over the state.
 func (s *service) passes(ctx context.Context) error {
+	defer s.pace.watch()()
 	for {
 		s.page.PassBegins(time.Now())
 		summary, err := s.pass(ctx)
@@ -237,12 +234,8 @@ func (s *service) passes(ctx context.Context) error {
 		if err := s.app.stateTaken(); err != nil {
 			return err
 		}
-		timer := time.NewTimer(time.Until(next))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !s.pace.wait(ctx, next) {
 			return nil
-		case <-timer.C:
 		}
 	}
 }
