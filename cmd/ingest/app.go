@@ -43,6 +43,7 @@ type app struct {
 	state   *state.State     // nil unless the journal is in an object store
 	opened  *journal.Journal // of the open pipeline
 	dry     bool             // the run is a dry one
+	shared  string           // where the breakers are shared, for people; empty if they are not
 	audit   *auditLog        // nil without one
 
 	onlyLooks bool   // the verb needs no journal that can be written

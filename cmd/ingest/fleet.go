@@ -49,6 +49,9 @@ func (a *app) share() error {
 		return err
 	}
 	a.locate()
+	if a.shared = publicAddress(a.settings.Shared); a.settings.Shared == "" {
+		a.shared = filepath.Join(a.folder(), breakersFile)
+	}
 	config.Logger = a.log
 	fleet := resilience.NewFleet(store, config)
 	a.later(fleet.Close)

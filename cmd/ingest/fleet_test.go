@@ -201,6 +201,9 @@ func TestServiceFollowsTheRunOfAnotherMachine(t *testing.T) {
 			calls := model.Stats().Requests
 			service := c.pod(t).serve(t, "docs", "--interval=1s")
 			service.await(t, "/readyz", "not ready: open circuit breakers: llm")
+			_, page := service.get(t, "/")
+			assert.Contains(t, page, "Their circuit breakers are shared: <bdi>"+kind+"://127.0.0.1:")
+			assert.Contains(t, page, "Opened by <bdi>another process on ")
 			assert.Equal(t, calls, model.Stats().Requests)
 			model.Script()
 			require.Zero(t, c.run(t, "doctor").code)

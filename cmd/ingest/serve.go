@@ -137,7 +137,7 @@ func (c *serveCmd) newPage(s *service, j *journal.Journal) (*statuspage.Page, er
 	}
 	return statuspage.New(statuspage.Config{
 		Breakers: s.pace.breakers, Searcher: s.pipeline, Journal: j, Destination: s.app.destination(),
-		Places: s.app.places(), Folder: s.app.folder(),
+		Places: s.app.places(), Folder: s.app.folder(), Shared: s.app.shared,
 		Metrics: metrics.Handler(),
 		Token:   c.Token, AnyHost: c.Token != "" && !statuspage.IsLoopback(host), Hosts: c.AllowHost, Logger: s.app.log,
 	})

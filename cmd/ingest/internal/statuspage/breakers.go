@@ -19,6 +19,7 @@ type breakerView struct {
 	Share  int           // RampShare in percent
 	Broken string        // the last error
 	Blamed bool          // it is closed, and the last pass ended because of it
+	Opener string        // the process that opened it, in words; empty if it is this one
 	spans  []span
 }
 
@@ -46,6 +47,9 @@ func newBreakerView(s resilience.Snapshot, now time.Time) breakerView {
 		Share:  int(math.Round(100 * s.RampShare)),
 		Broken: clean(resilience.Transition{Cause: s.LastFailure}.CauseText()),
 	}
+	if s.Origin != "" {
+		v.Opener, v.Broken = opener(s.Origin), "" // the error is in the log of that process
+	}
 	switch {
 	case s.Shadow && s.State != resilience.Closed:
 		v.Means = "Shadow mode: calls are admitted, and counted where they would be refused."
@@ -57,6 +61,13 @@ func newBreakerView(s resilience.Snapshot, now time.Time) breakerView {
 	}
 	return v
 }
+
+// opener is another process of a fleet. An earlier run on this machine is one.
+func opener(origin string) string { return "another process on " + clean(origin) }
+
+// Apart reports whether the breaker is open in this process while those of the
+// others are closed.
+func (v breakerView) Apart() bool { return v.Alone && v.StoreUp && v.State != resilience.Closed }
 
 // Name is the label of the upstream in metrics and logs.
 func (v breakerView) Name() string { return v.Snapshot.Name }

@@ -57,6 +57,7 @@ type view struct {
 	Refresh     bool // a browser without JavaScript reloads the page
 	Now         time.Time
 	Headline    headlineView
+	Shared      string // where breakers are shared; empty if they are not
 	Ready       Readiness
 	Breakers    []breakerView
 	Timeline    timelineView
@@ -107,7 +108,7 @@ func static(name, kind string) http.HandlerFunc {
 func (p *Page) view(ctx context.Context) view {
 	now := p.now()
 	v := view{
-		Destination: clean(p.config.Destination), Token: p.config.Token != "", Now: now,
+		Destination: clean(p.config.Destination), Shared: clean(p.config.Shared), Token: p.config.Token != "", Now: now,
 		Breakers: p.breakers(now), Progress: p.passes.view(now), Worries: p.worries.read(ctx, p.readWorries),
 	}
 	v.Ready = p.Readiness()

@@ -115,6 +115,9 @@ func troubles(v view) (found []headlineView) {
 			Do: "Check the disk and the permissions of the state folder.",
 		})
 	}
+	if h, ok := storeTrouble(v); ok {
+		found = append(found, h)
+	}
 	for _, b := range v.Breakers {
 		if h, ok := breakerTrouble(b); ok && !v.probeRefused(b) {
 			h.Since = v.sooner(h)
@@ -187,9 +190,9 @@ func breakerTrouble(b breakerView) (h headlineView, ok bool) {
 	case b.Held == "forced_closed":
 		h = b.forced("closed", "Failures do not open it.")
 	case b.State == resilience.Open:
-		h.Awaited, h.Next, h.Do = "next probe", b.OpenUntil, b.repair()
+		h.Awaited, h.Next, h.Do, h.Facts = "next probe", b.OpenUntil, b.repair(), b.opening()
 	case b.State == resilience.HalfOpen:
-		h.Facts, h.Do = "The next call is the probe.", b.repair()
+		h.Facts, h.Do = join(b.opening(), "The next call is the probe."), b.repair()
 	case b.RampShare < 1:
 		return headlineView{
 			Tone: work, about: b.Name(),
@@ -201,14 +204,57 @@ func breakerTrouble(b breakerView) (h headlineView, ok bool) {
 	return h, true
 }
 
+// opening says who has opened a breaker, if that was not this process with the
+// consent of the others.
+func (v breakerView) opening() string {
+	switch {
+	case v.Opener != "":
+		return "Its breaker was opened by " + v.Opener + "."
+	case v.Apart():
+		return "Calls from other processes succeed: look at the network and the settings of this machine."
+	}
+	return ""
+}
+
+// join puts sentences together.
+func join(sentences ...string) string {
+	return strings.Join(slices.DeleteFunc(sentences, func(s string) bool { return s == "" }), " ")
+}
+
+// Unshared reports whether the place where breakers are shared is lost.
+func (v view) Unshared() bool {
+	return v.Shared != "" &&
+		slices.ContainsFunc(v.Breakers, func(b breakerView) bool { return b.Snapshot.Shared && !b.StoreUp })
+}
+
+// storeTrouble is the loss of the place where breakers are shared.
+func storeTrouble(v view) (h headlineView, ok bool) {
+	if !v.Unshared() {
+		return h, false
+	}
+	return headlineView{
+		Tone: note, What: "The shared state of the circuit breakers cannot be reached",
+		Facts: "It is in " + v.Shared + ". Until it is back, each process counts failures and sends probes by itself.",
+		Do:    "Check that it is running and can be written. This process tries it again every few seconds.",
+	}, true
+}
+
 // forced is an operator's hold. effect says what it does.
 func (v breakerView) forced(state, effect string) headlineView {
 	return headlineView{
 		Tone: note, Since: v.HeldSince, At: v.place(), about: v.Name(),
 		What:  "An operator has held the breaker of " + v.object() + " " + state,
 		Facts: "The reason given: " + v.Why + ". " + effect,
-		Do:    "Reset the breaker, or restart the service, when that reason is gone.",
+		Do:    v.lift(),
 	}
+}
+
+// lift says how to end an operator's hold.
+func (v breakerView) lift() string {
+	if v.Snapshot.Shared {
+		return "Reset the breaker when that reason is gone, in any process that shares it."
+	}
+	return "Reset the breaker, or restart the service, when that reason is gone."
 }
 
 // object is the upstream within a sentence.

@@ -75,6 +75,9 @@ type Config struct {
 	// Folder where embedded stores keep their data. Both are shown.
 	Places map[string]stop.Place
 	Folder string
+	// Shared says where the breakers are that processes share, such as
+	// redis://host:6379/0; empty if they are not shared. It is shown.
+	Shared string
 	// Metrics answers /metrics.
 	Metrics http.Handler
 

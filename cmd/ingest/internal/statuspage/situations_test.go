@@ -38,7 +38,7 @@ func newNight(t *testing.T, change func(*Config)) *night {
 		c.Breakers = breakers.All()
 		c.Destination = "objects=http://10.0.3.9:8333 bucket=penstock prefix=documents " +
 			"vectors=10.0.3.7:19530/default collection=handbook"
-		c.Folder = ".penstock"
+		c.Folder, c.Shared = ".penstock", "rediss://breakers.an-internal-domain-with-a-long-name.example:6379/0"
 		c.Places = map[string]stop.Place{
 			"llm": {Address: "http://127.0.0.1:18701/v1", Model: "fake-8"}, "milvus": {Address: "10.0.3.7:19530"},
 			"s3": {Address: "http://10.0.3.9:8333"},

@@ -25,6 +25,7 @@ type span struct {
 	From, To time.Time // To is zero while it lasts
 	probeAt  time.Time // when time ends an open state
 
+	By                 string // the process that made the change, in words; empty if it is this one
 	Why, Because       string // the reason for the state, and the error behind it
 	Failures, Eligible int    // of the state before
 	Probes             int    // that failed in it
@@ -60,11 +61,15 @@ func (l *timelines) add(t resilience.Transition) {
 }
 
 func newSpan(t resilience.Transition, from time.Time) span {
-	return span{
+	s := span{
 		State: t.To, Held: t.Held, Shadow: t.Shadow, From: from, probeAt: t.OpenUntil,
 		Why: clean(t.Reason), Because: clean(t.CauseText()), Failures: t.Failures, Eligible: t.Eligible,
 		Dropped: t.Dropped,
 	}
+	if t.Origin != "" {
+		s.By, s.Because = opener(t.Origin), ""
+	}
+	return s
 }
 
 // ended sets the end of the last span. An open state ends when the probe may
