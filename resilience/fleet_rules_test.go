@@ -503,6 +503,10 @@ func TestFollowersLogAtInfo(t *testing.T) {
 		changed := `msg="circuit breaker changed state"`
 		assert.Equal(t, 1, strings.Count(out.String(), "level=WARN "+changed), out.String())
 		assert.Equal(t, 2, strings.Count(out.String(), "level=INFO "+changed), out.String())
+		for i, p := range all {
+			assert.Equal(t, "host-0", p.Snapshot().Origin)
+			assert.Equal(t, i != 0, p.Snapshot().Elsewhere)
+		}
 	})
 }
 

@@ -17,10 +17,11 @@ type Snapshot struct {
 	RampShare     float64   // the share of calls that are admitted after closing; 1 unless Config.Ramp says less
 	Shadow        bool      // the breaker refuses nothing (Config.Shadow)
 
-	Shared  bool   // the breaker belongs to a fleet
-	StoreUp bool   // and the fleet's store answers
-	Alone   bool   // the breaker does not follow its fleet: the store is lost, or it opened by itself
-	Origin  string // the host that opened it, for a fleet; empty if it is closed, or opened by itself
+	Shared    bool   // the breaker belongs to a fleet
+	StoreUp   bool   // and the fleet's store answers
+	Alone     bool   // the breaker does not follow its fleet: the store is lost, or it opened by itself
+	Origin    string // the host that opened it, for a fleet; empty if it is closed, or opened by itself
+	Elsewhere bool   // another process opened it, on Origin: the same host or another one
 
 	Held       string    // what holds the state until Reset: forced_open, forced_closed, denied, or nothing
 	HeldReason string    // as given to ForceOpen or ForceClose; denied
@@ -63,6 +64,7 @@ func (b *Breaker) Snapshot() Snapshot {
 		s.Shared, s.StoreUp, s.Alone = true, l.fleet.Up(), l.phase != following
 		if c.state != Closed && !s.Alone {
 			s.Origin = l.standing.Origin
+			_, s.Elsewhere = c.cause.(*remoteError) //nolint:errorlint // made here, wrapped by nobody
 		}
 	}
 	b.dateLocked(&s, &c)

@@ -197,7 +197,7 @@ func (d *display) summary(s pipeline.Summary) {
 }
 
 func (d *display) advise(stop *pipeline.Stop) {
-	if advice := cmp.Or(d.app.settings.advice(stop), sooner(stop)); advice != "" {
+	if advice := d.app.settings.advice(stop); advice != "" {
 		fmt.Fprintln(d.app.stdout, "what to do: "+advice)
 	}
 }
@@ -209,7 +209,7 @@ func (d *display) refuse(s pipeline.Summary) {
 		d.app.printJSON(map[string]pipeline.Summary{"summary": s})
 		return
 	}
-	writeStop(d.app.stdout, "", d.app.ink, s.Stopped)
+	writeStop(d.app.stdout, "", d.app.ink, s)
 	d.advise(s.Stopped)
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/filestate"
 	"github.com/penstock-go/penstock/resilience/natsstore"
@@ -79,20 +78,6 @@ func (a *app) closeBreakers(ctx context.Context, well map[string]bool) error {
 		}
 	}
 	return nil
-}
-
-// sooner says how to run again before the end of a wait that a breaker keeps;
-// empty for any other stop.
-func sooner(ended *pipeline.Stop) string {
-	if ended == nil || ended.Kind != pipeline.StopDeferred {
-		return ""
-	}
-	for _, b := range breakers() {
-		if s := b.Snapshot(); b.Name() == ended.Upstream && s.Shared && s.State == resilience.Open {
-			return "wait, or once it answers: 'ingest doctor' closes its circuit breaker, and --now closes all"
-		}
-	}
-	return ""
 }
 
 func breakers() []*resilience.Breaker {

@@ -94,7 +94,7 @@ func stopped(a *app, err error) error {
 	if a.settings.JSON {
 		a.printJSON(map[string]*pipeline.Stop{"stopped": report})
 	}
-	return &stoppedError{stopLine(report) + after("; ", a.settings.advice(report)), err}
+	return &stoppedError{stopLine(report, "") + after("; ", a.settings.advice(report)), err}
 }
 
 // stoppedError is a stop in the words of a summary.

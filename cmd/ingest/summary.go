@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	upstream "github.com/penstock-go/penstock/pipeline/service"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // writeSummary writes a summary for people, each line after the indent.
@@ -34,12 +35,16 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 	}
 	writeWaiting(line, s)
 	if s.Stopped != nil {
-		writeStop(w, indent, ink, s.Stopped)
+		writeStop(w, indent, ink, s)
 	}
 }
 
-func writeStop(w io.Writer, indent string, ink ink, stop *pipeline.Stop) {
-	fmt.Fprintln(w, indent+ink.bad(plain.Line(stopLine(stop))))
+func writeStop(w io.Writer, indent string, ink ink, s pipeline.Summary) {
+	sooner := ""
+	if s.Breakers[s.Stopped.Upstream] == resilience.Open.String() {
+		sooner = ", or with --now"
+	}
+	fmt.Fprintln(w, indent+ink.bad(plain.Line(stopLine(s.Stopped, sooner))))
 }
 
 func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
@@ -102,7 +107,7 @@ func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) 
 
 // stopLine says why a run ended early. The upstream's own words come last,
 // where they remain on the screen.
-func stopLine(stop *pipeline.Stop) string {
+func stopLine(stop *pipeline.Stop, sooner string) string {
 	reason := stop.Reason
 	if stop.Cause != "" {
 		reason = withoutCause(reason, stop.Cause)
@@ -110,7 +115,7 @@ func stopLine(stop *pipeline.Stop) string {
 	line := "stopped (" + string(stop.Kind) + after(", ", upstreamWords(stop)) +
 		after(", model ", stop.Model) + ")" + after(": ", localTimes(reason))
 	if stop.RetryAt != nil {
-		line += "; run again after " + clock(*stop.RetryAt)
+		line += "; run again after " + clock(*stop.RetryAt) + sooner
 	}
 	return line + after("; cause: ", stop.Cause)
 }

@@ -47,7 +47,7 @@ func newBreakerView(s resilience.Snapshot, now time.Time) breakerView {
 		Share:  int(math.Round(100 * s.RampShare)),
 		Broken: clean(resilience.Transition{Cause: s.LastFailure}.CauseText()),
 	}
-	if s.Origin != "" {
+	if s.Elsewhere {
 		v.Opener, v.Broken = opener(s.Origin), "" // the error is in the log of that process
 	}
 	switch {
