@@ -272,7 +272,7 @@ func TestClusterOutlivesAServer(t *testing.T) {
 		node.Start(t)
 		awaitLoad(t, stores[node.Addr], "a")
 	}
-	watch(t, stores[nodes[0].Addr]).await(t, "a=2")
+	fleettest.Watch(t, stores[nodes[0].Addr]).Await(t, "a=2")
 }
 
 // The library's own tools read the bucket.
@@ -302,55 +302,13 @@ func TestBucketIsReadable(t *testing.T) {
 	assert.Equal(t, []string{"mine"}, told)
 }
 
-// watching is a watch that has been told all there was.
-type watching struct {
-	told  chan string
-	ended chan error
-}
-
-func watch(t *testing.T, store resilience.Store) *watching {
+// ends waits until a watch has found out that its link is dead.
+func ends(t *testing.T, w *fleettest.Watching) {
 	t.Helper()
-	w := &watching{told: make(chan string, 1000), ended: make(chan error, 1)}
-	present := make(chan struct{})
-	go func() {
-		w.ended <- store.Watch(t.Context(), func() { close(present) },
-			func(key string, r resilience.Record) { w.told <- key + "=" + string(r.Value) })
-	}()
-	select {
-	case <-present:
-	case err := <-w.ended:
-		require.NoError(t, err)
-	case <-time.After(patience):
-		require.Fail(t, "the watch does not begin")
-	}
-	return w
-}
-
-func (w *watching) await(t *testing.T, want string) {
-	t.Helper()
-	select {
-	case told := <-w.told:
-		assert.Equal(t, want, told)
-	case err := <-w.ended:
-		require.Fail(t, "the watch has ended", "%v", err)
-	case <-time.After(patience):
-		require.Fail(t, "the watch was not told "+want)
-	}
-}
-
-// end waits until the watch has found out that its link is dead.
-func (w *watching) end(t *testing.T) {
-	t.Helper()
-	began := time.Now()
-	select {
-	case err := <-w.ended:
-		fault, ok := errors.AsType[*natsstore.StoreError](err)
-		require.True(t, ok, "%v", err)
-		assert.Equal(t, "watch", fault.Op)
-		t.Logf("after %v: %v", time.Since(began).Round(time.Millisecond), err)
-	case <-time.After(patience):
-		require.Fail(t, "the watch does not end")
-	}
+	err := w.End(t)
+	fault, ok := errors.AsType[*natsstore.StoreError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, "watch", fault.Op)
 }
 
 func TestDeletedBucket(t *testing.T) {
@@ -360,14 +318,14 @@ func TestDeletedBucket(t *testing.T) {
 	other := natsstore.New(connect(t, s.Addr), "a", natsstore.Config{})
 	last := put(t, store, "a", "1")
 	put(t, other, "a", "2")
-	w := watch(t, store)
+	w := fleettest.Watch(t, store)
 	require.NoError(t, js.DeleteKeyValue(t.Context(), "a"))
 	_, err := other.Swap(t.Context(), "a", last.Version, []byte("3"), 0)
 	require.ErrorIs(t, err, resilience.ErrConflict, "the bucket is made again, and has no such record")
 	first := put(t, store, "b", "1")
 	assert.Greater(t, first.Version, last.Version)
-	w.end(t)
-	watch(t, other).await(t, "b=1")
+	ends(t, w)
+	fleettest.Watch(t, other).Await(t, "b=1")
 }
 
 // A bucket of which all was purged continues its sequence.
@@ -430,17 +388,16 @@ func TestFrozenServer(t *testing.T) {
 	doortest.LeakFree(t)
 	store := natsstore.New(connect(t, s.Addr), "a", natsstore.Config{})
 	put(t, store, "a", "1")
-	w := watch(t, store)
-	w.await(t, "a=1")
+	w := fleettest.Watch(t, store)
+	w.Await(t, "a=1")
 	s.Pause(t)
 	isPrompt(t, store)
-	w.end(t)
+	ends(t, w)
 	s.Resume(t)
 	awaitLoad(t, store, "a")
-	again := watch(t, store)
-	<-again.told
+	again := fleettest.Watch(t, store)
 	put(t, store, "a", "3")
-	again.await(t, "a=3")
+	again.Await(t, "a=3")
 }
 
 func TestNetworkFaults(t *testing.T) {
@@ -455,10 +412,10 @@ func TestNetworkFaults(t *testing.T) {
 			options := append([]nats.Option{nats.PingInterval(100 * time.Millisecond)}, reconnecting...)
 			store := natsstore.New(connect(t, n.Addr(), options...), newBucket(), natsstore.Config{})
 			there := put(t, store, "a", "1")
-			w := watch(t, store)
-			w.await(t, "a=1")
+			w := fleettest.Watch(t, store)
+			w.Await(t, "a=1")
 			n.Spoil(toxic)
-			w.end(t)
+			ends(t, w)
 			n.Set("") // what is open is cut
 			assert.GreaterOrEqual(t, awaitLoad(t, store, "a").Version, there.Version)
 			put(t, store, "b", "1")
@@ -470,9 +427,9 @@ func TestNetworkFaults(t *testing.T) {
 		n.Set(`{"type":"latency","attributes":{"latency":500}}`)
 		quick := natsstore.New(connect(t, s.Addr), "late", natsstore.Config{})
 		slow := natsstore.New(connect(t, n.Addr()), "late", natsstore.Config{})
-		w := watch(t, slow)
+		w := fleettest.Watch(t, slow)
 		put(t, quick, "a", "1")
-		w.await(t, "a=1")
+		w.Await(t, "a=1")
 		before := time.Now()
 		r, err := slow.Load(t.Context(), "a")
 		require.NoError(t, err)
@@ -488,10 +445,10 @@ func TestKilledServer(t *testing.T) {
 	doortest.LeakFree(t)
 	store := natsstore.New(connect(t, s.Addr, reconnecting...), "a", natsstore.Config{})
 	last := put(t, store, "a", "1")
-	w := watch(t, store)
-	w.await(t, "a=1")
+	w := fleettest.Watch(t, store)
+	w.Await(t, "a=1")
 	s.Kill(t)
-	w.end(t)
+	ends(t, w)
 	_, err := store.Swap(t.Context(), "a", last.Version, []byte("2"), 0)
 	require.Error(t, err)
 	require.Error(t, store.Watch(t.Context(), nil, nil))
@@ -574,7 +531,7 @@ func TestWrongBucketNames(t *testing.T) {
 func TestIdleWatchIsSilent(t *testing.T) {
 	s := start(t)
 	js := connect(t, s.Addr)
-	watch(t, natsstore.New(js, "a", natsstore.Config{}))
+	fleettest.Watch(t, natsstore.New(js, "a", natsstore.Config{}))
 	before := js.Conn().Stats()
 	require.Eventually(t, func() bool { return js.Conn().Stats().InMsgs > before.InMsgs }, patience, time.Millisecond)
 	assert.Equal(t, before.OutMsgs, js.Conn().Stats().OutMsgs)

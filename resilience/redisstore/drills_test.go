@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/penstock-go/penstock/internal/door/doortest"
+	"github.com/penstock-go/penstock/internal/fleettest"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/internal/upstreams/network"
 	"github.com/penstock-go/penstock/resilience"
@@ -21,60 +22,6 @@ import (
 
 // patience is how long a drill waits for what must happen.
 const patience = 30 * time.Second
-
-// watching is a watch that has been told all there was.
-type watching struct {
-	told  chan string
-	ended chan error
-}
-
-func watch(t *testing.T, store resilience.Store) *watching {
-	t.Helper()
-	w := &watching{told: make(chan string, 1000), ended: make(chan error, 1)}
-	present := make(chan struct{})
-	go func() {
-		w.ended <- store.Watch(t.Context(), func() { close(present) },
-			func(key string, r resilience.Record) { w.told <- key + "=" + string(r.Value) })
-	}()
-	select {
-	case <-present:
-	case err := <-w.ended:
-		require.NoError(t, err)
-	case <-time.After(patience):
-		require.Fail(t, "the watch does not begin")
-	}
-	return w
-}
-
-func (w *watching) await(t *testing.T, want string) {
-	t.Helper()
-	limit := time.After(patience)
-	for {
-		select {
-		case told := <-w.told:
-			if told == want {
-				return
-			}
-		case err := <-w.ended:
-			require.Fail(t, "the watch has ended", "%v", err)
-		case <-limit:
-			require.Fail(t, "the watch was not told "+want)
-		}
-	}
-}
-
-// end waits until the watch has found out that its link is dead.
-func (w *watching) end(t *testing.T) {
-	t.Helper()
-	began := time.Now()
-	select {
-	case err := <-w.ended:
-		require.Error(t, err)
-		t.Logf("after %v: %v", time.Since(began).Round(time.Millisecond), err)
-	case <-time.After(patience):
-		require.Fail(t, "the watch does not end")
-	}
-}
 
 // isPrompt checks that calls end with their contexts.
 func isPrompt(t *testing.T, store resilience.Store) {
@@ -99,15 +46,15 @@ func TestFrozenServer(t *testing.T) {
 	store, other := redisstore.New(connect(t, server.Addr), "a"), redisstore.New(defaults, "a")
 	put(t, store, "a", "1")
 	put(t, other, "a", "1")
-	w := watch(t, store)
+	w := fleettest.Watch(t, store)
 	server.Pause(t)
 	isPrompt(t, store)
 	isPrompt(t, other)
-	w.end(t)
+	require.Error(t, w.End(t))
 	server.Resume(t)
-	again := watch(t, store)
+	again := fleettest.Watch(t, store)
 	put(t, store, "a", "3")
-	again.await(t, "a=3")
+	again.Await(t, "a=3")
 }
 
 func TestNetworkFaults(t *testing.T) {
@@ -121,27 +68,27 @@ func TestNetworkFaults(t *testing.T) {
 			n := network.New(t, server.Addr)
 			store := redisstore.New(connect(t, n.Addr()), name)
 			there := put(t, store, "a", "1")
-			w := watch(t, store)
+			w := fleettest.Watch(t, store)
 			n.Spoil(toxic)
 			isPrompt(t, store)
-			w.end(t)
+			require.Error(t, w.End(t))
 			n.Set("")
 			require.Eventually(t, func() bool {
 				r, err := store.Load(t.Context(), "a")
 				return err == nil && r.Version >= there.Version
 			}, patience, 10*time.Millisecond)
-			again := watch(t, store)
+			again := fleettest.Watch(t, store)
 			put(t, store, "a", "3")
-			again.await(t, "a=3")
+			again.Await(t, "a=3")
 		})
 	}
 	t.Run("a cut", func(t *testing.T) {
 		doortest.LeakFree(t)
 		n := network.New(t, server.Addr)
 		store := redisstore.New(connect(t, n.Addr()), "cut")
-		w := watch(t, store)
+		w := fleettest.Watch(t, store)
 		n.Set("") // what is open is cut, and a client could connect again
-		w.end(t)
+		require.Error(t, w.End(t))
 	})
 	t.Run("half a second late", func(t *testing.T) {
 		doortest.LeakFree(t)
@@ -149,11 +96,11 @@ func TestNetworkFaults(t *testing.T) {
 		n.Set(`{"type":"latency","attributes":{"latency":500}}`)
 		slow, quick := redisstore.New(connect(t, n.Addr()), "slow"), redisstore.New(connect(t, server.Addr), "slow")
 		isPrompt(t, slow)
-		w := watch(t, slow)
+		w := fleettest.Watch(t, slow)
 		put(t, quick, "a", "1")
-		w.await(t, "a=1")
+		w.Await(t, "a=1")
 		put(t, slow, "a", "2")
-		w.await(t, "a=2")
+		w.Await(t, "a=2")
 	})
 }
 
@@ -167,9 +114,9 @@ func TestServerThatComesBackWithOldData(t *testing.T) {
 	old := put(t, store, "a", "old")
 	require.NoError(t, client.Save(t.Context()).Err())
 	lost := put(t, store, "a", "lost")
-	w := watch(t, store)
+	w := fleettest.Watch(t, store)
 	server.Kill(t)
-	w.end(t)
+	require.Error(t, w.End(t))
 	_, err := store.Load(t.Context(), "a")
 	require.Error(t, err)
 
@@ -181,7 +128,7 @@ func TestServerThatComesBackWithOldData(t *testing.T) {
 	_, err = store.Swap(t.Context(), "a", lost.Version, []byte("of the lost life"), 0)
 	require.ErrorIs(t, err, resilience.ErrConflict)
 	assert.Greater(t, put(t, store, "a", "new").Version, lost.Version)
-	watch(t, store).await(t, "a=new")
+	fleettest.Watch(t, store).Await(t, "a=new")
 }
 
 // A server that writes each change to disk has all of them after a crash.
@@ -272,11 +219,11 @@ func TestClusterSpreadsRecords(t *testing.T) {
 	nodes, addrs := cluster(t)
 	client := connectCluster(t, redis.ClusterOptions{Addrs: addrs})
 	store := redisstore.New(client, "a")
-	w := watch(t, store)
+	w := fleettest.Watch(t, store)
 	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
 	for _, key := range keys {
 		put(t, store, key, "1")
-		w.await(t, key+"=1")
+		w.Await(t, key+"=1")
 	}
 	for _, node := range nodes {
 		held, err := connect(t, node.Addr).DBSize(t.Context()).Result()
@@ -334,9 +281,9 @@ func TestSentinelFailover(t *testing.T) {
 		return admin.Exists(t.Context(), "a:breaker:a").Val() == 1 &&
 			strings.Contains(connect(t, sentinel.Addr).Info(t.Context(), "sentinel").Val(), "slaves=1")
 	}, patience, 50*time.Millisecond)
-	w := watch(t, store)
+	w := fleettest.Watch(t, store)
 	master.Kill(t)
-	w.end(t)
+	require.Error(t, w.End(t))
 
 	require.Eventually(t, func() bool {
 		r, err := store.Load(t.Context(), "a")
@@ -348,5 +295,5 @@ func TestSentinelFailover(t *testing.T) {
 		return err == nil
 	}, 2*patience, 50*time.Millisecond)
 	assert.Greater(t, after.Version, before.Version)
-	watch(t, store).await(t, "a=2")
+	fleettest.Watch(t, store).Await(t, "a=2")
 }

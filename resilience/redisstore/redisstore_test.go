@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/fleettest"
 	"github.com/penstock-go/penstock/internal/upstreams"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/redisstore"
@@ -236,7 +237,7 @@ func TestRingIsRefused(t *testing.T) {
 func TestIdleWatchOnlyPings(t *testing.T) {
 	server := upstreams.StartRedis(t)
 	admin := connect(t, server.Addr)
-	watch(t, redisstore.New(connect(t, server.Addr), "a"))
+	fleettest.Watch(t, redisstore.New(connect(t, server.Addr), "a"))
 	before := commands(t, admin)
 	var after map[string]int
 	require.Eventually(t, func() bool {
