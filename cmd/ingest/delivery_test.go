@@ -308,7 +308,7 @@ func TestBreakerReset(t *testing.T) {
 	require.Equal(t, exitTemporary, o.code, o.stderr)
 	require.NotNil(t, o.summary.Stopped)
 	require.NotNil(t, o.summary.Stopped.RetryAt)
-	assert.Less(t, time.Until(*o.summary.Stopped.RetryAt), 22*time.Second)
+	requireRetryAfter(t, o, 20*time.Second)
 }
 
 func TestAuditLogOfHolds(t *testing.T) {

@@ -15,8 +15,21 @@ type Watching struct {
 	ended chan error
 }
 
-// Watch begins a watch of a store, which ends with the test.
+// Watch begins a watch of a store, which ends with the test. It tries again, as
+// a fleet does, until the store can be reached.
 func Watch(t *testing.T, store resilience.Store) *Watching {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		w, err := begin(t, store)
+		if err == nil {
+			return w
+		}
+		require.True(t, time.Now().Before(end), "%v", err)
+	}
+}
+
+// begin returns the error of a watch that ends before it has been told all.
+func begin(t *testing.T, store resilience.Store) (*Watching, error) {
 	t.Helper()
 	w := &Watching{told: make(chan string, 1000), ended: make(chan error, 1)}
 	present := make(chan struct{})
@@ -27,11 +40,11 @@ func Watch(t *testing.T, store resilience.Store) *Watching {
 	select {
 	case <-present:
 	case err := <-w.ended:
-		require.NoError(t, err)
+		return nil, err
 	case <-time.After(patience):
 		require.Fail(t, "the watch does not begin")
 	}
-	return w
+	return w, nil
 }
 
 // Await waits until the watch is told KEY=VALUE.
