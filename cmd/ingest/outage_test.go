@@ -169,7 +169,7 @@ func TestStoresGoAwayInTheMiddle(t *testing.T) {
 			assert.Less(t, o.summary.Ingested, 2000)
 
 			process.Start(t)
-			rest := c.ingest(t, "docs")
+			rest := c.ingest(t, "docs", "--now")
 			require.Zero(t, rest.code, rest.stdout+rest.stderr)
 			assert.Len(t, c.stored(t, "documents"), 8000)
 			assert.LessOrEqual(t, model.Stats().Repeated, 1,

@@ -74,12 +74,16 @@ func TestAlertsFireForRunsThatPush(t *testing.T) {
 	model.Script(llmtest.All(inOwnWords(http.StatusInternalServerError)))
 	runs(1, exitTemporary)
 	firing("IngestUpstreamDown") // after the first
-	runs(5, exitTemporary)
+	runs(3, exitTemporary)
 	firing("IngestUpstreamDown")
 	firing("IngestBacklog")
 	firing("IngestNoSuccess")
 	prometheus.Await(succeeded, success)
 	prometheus.Await(`circuit_breaker_state{job="nightly",upstream="llm"}`, "0")
+	runs(2, exitTemporary) // the breaker opens, and refuses
+	prometheus.Await(`circuit_breaker_state{job="nightly",upstream="llm"}`, "2")
+	firing("IngestUpstreamDown")
+	require.NoError(t, os.Remove(c.path(".penstock", breakersFile)))
 
 	model.Script(llmtest.All(inOwnWords(http.StatusUnauthorized)))
 	runs(4, exitDenied)
