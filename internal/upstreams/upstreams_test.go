@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,12 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/penstock-go/penstock/internal/bucket"
 	"github.com/penstock-go/penstock/internal/upstreams"
 )
 
@@ -66,20 +63,6 @@ func TestSeaweedFSChecksSignatures(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
-}
-
-// Each bucket takes a volume of its own, and by default the server has as many
-// as fit on the disk, a gigabyte each: on a small one the last tests found no
-// room for their buckets.
-func TestSeaweedFSHasRoomForEveryTest(t *testing.T) {
-	_, at := upstreams.StartSeaweedFS(t)
-	client := bucket.Client(t, at)
-	for i := range 40 {
-		name := fmt.Sprintf("bucket-%d", i)
-		_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &name})
-		require.NoError(t, err, name)
-		bucket.Put(t, client, name, "a", "text")
-	}
 }
 
 func TestSeaweedFSComesBack(t *testing.T) {
