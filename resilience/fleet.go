@@ -108,16 +108,40 @@ func NewFleet(store Store, cfg FleetConfig) *Fleet {
 	return f
 }
 
-// Close leaves the fleet: its breakers continue on their own. It waits for the
-// fleet's goroutines, at most about FleetConfig.Timeout.
+// Close leaves the fleet: its breakers continue on their own. It waits for
+// what is being written and for the fleet's goroutines, at most about
+// FleetConfig.Timeout.
 func (f *Fleet) Close() error {
-	f.mu.Lock()
-	f.closed = true
-	f.mu.Unlock()
+	f.flush()
 	f.cancel()
 	f.lost(nil)
 	f.tasks.end()
 	return nil
+}
+
+// flush begins no session any more, and waits for the writes that are under
+// way: a process that ends at once must still tell of its last success.
+func (f *Fleet) flush() {
+	f.mu.Lock()
+	f.closed = true
+	var all []*request
+	for _, links := range f.links {
+		for l := range links {
+			if r := l.flush(); r != nil {
+				all = append(all, r)
+			}
+		}
+	}
+	f.mu.Unlock()
+	patience := time.NewTimer(f.cfg.Timeout)
+	defer patience.Stop()
+	for _, r := range all {
+		select {
+		case <-r.done:
+		case <-patience.C:
+			return
+		}
+	}
 }
 
 // Up reports whether the store answers.

@@ -149,8 +149,8 @@ func TestStoreThatHeedsNoContextHoldsNoCall(t *testing.T) {
 // The store's losses and returns are one line each, and nobody else's error.
 func TestStoreIsLoggedOnceAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&locked{w: &out}, nil))
+		var out locked
+		logger := slog.New(slog.NewTextHandler(&out, nil))
 		all, store := processes(t, 1, resilience.Config{}, resilience.FleetConfig{Logger: logger})
 		assert.True(t, all[0].fleet.Up())
 		store.Down(errors.New("connection refused"))
@@ -167,15 +167,22 @@ func TestStoreIsLoggedOnceAChange(t *testing.T) {
 	})
 }
 
+// locked is a log that goroutines write while it is read.
 type locked struct {
-	mu sync.Mutex
-	w  *bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 func (l *locked) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	return l.text.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // After Close the breakers are those of this process.

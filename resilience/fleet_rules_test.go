@@ -1,7 +1,6 @@
 package resilience_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -467,8 +466,8 @@ func TestFailedProbeIsToldOnReturn(t *testing.T) {
 // With the store away an operator acts on one process.
 func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&locked{w: &out}, nil))}
+		var out locked
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 		all, store := processes(t, 2, logged, resilience.FleetConfig{})
 		store.Down(errors.New("connection refused"))
 		synctest.Wait()
@@ -494,8 +493,8 @@ func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 // A process that follows does not warn of what the opener has warned of.
 func TestFollowersLogAtInfo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&locked{w: &out}, nil))}
+		var out locked
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 		all, _ := processes(t, 3, logged, resilience.FleetConfig{})
 		openBy(t, all[0])
 		settle(time.Second)
@@ -560,12 +559,79 @@ func TestStoresClockSteps(t *testing.T) {
 	}
 }
 
+// Processes that follow one another remember nothing but the record. A clock
+// of the store that has stepped back keeps none of them out for longer than the
+// wait, the pause or the lease that was written.
+func TestStoresClockStepsBackBetweenProcesses(t *testing.T) {
+	for name, row := range map[string]struct {
+		cfg   resilience.Config
+		leave func(*testing.T, *process)
+		most  time.Duration
+	}{
+		"wait": {leave: openBy, most: time.Minute},
+		"pause": {
+			cfg: resilience.Config{OpenOnThrottle: true, MaxThrottle: 3 * time.Minute},
+			leave: func(t *testing.T, p *process) {
+				call, err := p.Allow(t.Context())
+				require.NoError(t, err)
+				call.Settle(resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: 3 * time.Minute})
+			},
+			most: 3 * time.Minute,
+		},
+		"lease": {
+			leave: func(t *testing.T, p *process) {
+				openBy(t, p)
+				settle(time.Minute)
+				_, err := p.Allow(t.Context()) // and dies
+				require.NoError(t, err)
+			},
+			most: 10 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var offset atomic.Int64
+				store := &storetest.Memory{
+					Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
+				}
+				first := newProcess(t, store, "first", row.cfg, resilience.FleetConfig{})
+				settle(time.Second)
+				row.leave(t, first)
+				require.NoError(t, first.fleet.Close())
+				offset.Store(int64(-time.Hour))
+				most := row.most + 5*time.Second // they come each five
+				for start := time.Now(); ; settle(5 * time.Second) {
+					next := newProcess(t, store, "next", row.cfg, resilience.FleetConfig{})
+					err := next.Do(t.Context(), fine)
+					require.NoError(t, next.fleet.Close())
+					if err == nil {
+						break
+					}
+					require.Less(t, time.Since(start), most, "%v", err)
+				}
+			})
+		})
+	}
+}
+
+// A process that ends after its last success tells the fleet of it.
+func TestLastSuccessIsWrittenAtClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 1, resilience.Config{}, resilience.FleetConfig{})
+		all[0].fails(t)
+		require.Contains(t, string(store.Records()["1/llm"].Value), "streak")
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		require.NoError(t, all[0].fleet.Close())
+		assert.NotContains(t, string(store.Records()["1/llm"].Value), "streak")
+	})
+}
+
 // A process with another policy is named once in the log.
 func TestOtherPolicyIsNamedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out locked
 		store := &storetest.Memory{}
-		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&locked{w: &out}, nil))}
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 		one := newProcess(t, store, "one", logged, resilience.FleetConfig{})
 		two := newProcess(t, store, "two", resilience.Config{FailMax: 3}, resilience.FleetConfig{})
 		synctest.Wait()

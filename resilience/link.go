@@ -171,6 +171,7 @@ func (l *link) viewer(now int64) *viewer {
 	return &viewer{
 		self: l.fleet.self, origin: l.fleet.cfg.Origin, shift: l.fleet.storeTime() - now,
 		lease:  int64(min(l.fleet.cfg.Lease, l.b.cfg.ProbeTimeout)),
+		slack:  int64(l.fleet.cfg.Timeout),
 		policy: l.b.version,
 	}
 }
@@ -357,6 +358,17 @@ func (l *link) sync() {
 	})
 }
 
+// flush has what is being written, or is to be, finished. It returns nil where
+// there is nothing, and else a request to wait for.
+func (l *link) flush() *request {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	if l.phase != following || !l.working && !l.due.Load() {
+		return nil
+	}
+	return l.enqueueLocked(&request{done: make(chan struct{})})
+}
+
 // work writes until nothing waits.
 func (l *link) work() {
 	b := l.b
@@ -535,12 +547,16 @@ func (l *link) followLocked(remote bool) {
 		return
 	}
 	l.phase = following
+	v := l.viewer(now)
+	if v.rebase(s, now) {
+		l.owed = true
+		l.enqueueLocked(&request{})
+	}
 	if remote && s.State == Closed && c.state != Closed && c.held == free && l.stagger > 0 {
 		l.staggerLocked(now)
 		return
 	}
 	l.closeAt = 0
-	v := l.viewer(now)
 	v.remote = remote
 	l.b.stepLocked(func(c *core) {
 		c.joined, c.joining = true, false

@@ -17,6 +17,7 @@ type viewer struct {
 	shift  int64  // from the breaker's clock to the store's
 	lease  int64  // how long a claim lasts
 	policy string
+	slack  int64  // how far the store's clock may be ahead of what is known of it
 	touch  bool // the claims of this process begin again
 	remote bool // what is shown was made elsewhere
 }
@@ -27,6 +28,26 @@ func (v *viewer) local(at int64) int64 {
 		return 0
 	}
 	return at - v.shift
+}
+
+// rebase moves the instants of a state that began in the future: the store's
+// clock has stepped back since. Without that, processes which follow one
+// another would each wait as if the state had just begun.
+func (v *viewer) rebase(s *standing, now int64) (moved bool) {
+	ahead := s.Since - (now + v.shift)
+	if s.State == Closed || ahead <= v.slack {
+		return false
+	}
+	for _, at := range []*int64{&s.Since, &s.Episode, &s.OpenedAt, &s.Until, &s.Pause, &s.HeldSince} {
+		if *at != 0 {
+			*at -= ahead
+		}
+	}
+	s.Leases = slices.Clone(s.Leases)
+	for i := range s.Leases {
+		s.Leases[i].Expiry -= ahead
+	}
+	return true
 }
 
 // show makes c what s says. The change of state, if there is one, is one move.
