@@ -339,10 +339,12 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	if err := cmp.Or(err, r.backlog.account(&r.summary)); err != nil && ended == nil {
 		ended = &StopError{Kind: StopFault, Err: err}
 	}
-	r.summary.SetBreakers(ended, r.snapshots()...)
+	breakers := r.snapshots()
+	r.summary.SetBreakers(ended, breakers...)
 	if ended == nil {
 		return r.summary, nil
 	}
+	ended = ended.Until(breakers...)
 	r.summary.Stopped = ended.Report(r.Places)
 	r.summary.recall(r.before, ended)
 	r.logStop(r.summary.Stopped)

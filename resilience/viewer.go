@@ -17,9 +17,9 @@ type viewer struct {
 	shift  int64  // from the breaker's clock to the store's
 	lease  int64  // how long a claim lasts
 	policy string
-	slack  int64  // how far the store's clock may be ahead of what is known of it
-	touch  bool // the claims of this process begin again
-	remote bool // what is shown was made elsewhere
+	slack  int64 // how far the store's clock may be ahead of what is known of it
+	touch  bool  // the claims of this process begin again
+	remote bool  // what is shown was made elsewhere
 }
 
 // local is an instant of the store on the breaker's clock.

@@ -89,7 +89,7 @@ func (s *paced) work(ctx context.Context, results []error) error {
 	for _, result := range results {
 		err := s.breaker.Do(ctx, func(context.Context) error { s.calls++; return result })
 		if err != nil {
-			return callOf(resilience.Failure, 0)
+			return callOf(s.breaker, resilience.Failure, 0)
 		}
 	}
 	return nil
@@ -157,45 +157,51 @@ func TestPassesSlowDownWhereNoBreakerOpens(t *testing.T) {
 }
 
 // callOf is the stop by a call with this verdict.
-func callOf(outcome resilience.Outcome, after time.Duration) error {
+func callOf(b *resilience.Breaker, outcome resilience.Outcome, after time.Duration) error {
 	return stop.Before(&stop.CallError{
-		Upstream: "llm", Reset: time.Minute, Err: errModel,
+		Upstream: "llm", Breaker: b, Err: errModel,
 		Verdict: resilience.Verdict{Outcome: outcome, RetryAfter: after},
 	})
 }
 
 // Each end of a pass has a pace of its own.
 func TestPaceAfterAPass(t *testing.T) {
-	misfit := stop.Before(&stop.CallError{Upstream: "llm", Reset: time.Minute, Err: errModel, Misfit: true})
+	with := func(outcome resilience.Outcome, after time.Duration) func(*resilience.Breaker) error {
+		return func(b *resilience.Breaker) error { return callOf(b, outcome, after) }
+	}
+	always := func(err error) func(*resilience.Breaker) error {
+		return func(*resilience.Breaker) error { return err }
+	}
+	misfit := stop.Before(&stop.CallError{Upstream: "llm", Err: errModel, Misfit: true})
 	failed := &stop.CallError{Upstream: "llm", Err: errModel}
 	left := stop.Later("llm", time.Time{}, &stop.LeftError{Documents: 2, Cause: failed})
 	changed := stop.Later("", time.Time{}, &stop.LeftError{Documents: 2})
 	lost := stop.Later("", time.Time{}, errModel)
 	for name, row := range map[string]struct {
-		ended               func() error
+		ended               func(*resilience.Breaker) error
 		ingested            int
 		withSecond, withDay time.Duration // the pause, by the interval
 	}{
-		"it worked":     {func() error { return nil }, 0, time.Second, 24 * time.Hour},
-		"a failed call": {func() error { return callOf(resilience.Failure, 0) }, 0, time.Second, 10 * time.Second},
+		"it worked":     {always(nil), 0, time.Second, 24 * time.Hour},
+		"a failed call": {with(resilience.Failure, 0), 0, time.Second, 10 * time.Second},
 		"a throttle that names its end": {
-			func() error { return callOf(resilience.Throttled, 2*time.Hour) }, 0, 2 * time.Hour, 2 * time.Hour,
+			with(resilience.Throttled, 2*time.Hour), 0, 2 * time.Hour, 2 * time.Hour,
 		},
 		"a throttle without an end": {
-			func() error { return callOf(resilience.Throttled, 0) }, 0, time.Minute, time.Minute,
+			with(resilience.Throttled, 0), 0, time.Minute, time.Minute,
 		},
 		"a refused key": {
-			func() error { return callOf(resilience.Denied, 0) }, 0, time.Minute, time.Minute,
+			with(resilience.Denied, 0), 0, time.Minute, time.Minute,
 		},
-		"a missing model":           {func() error { return misfit }, 0, time.Minute, time.Minute},
-		"all that it began is left": {func() error { return left }, 0, time.Second, 10 * time.Second},
-		"some documents are left":   {func() error { return left }, 3, time.Second, time.Minute},
-		"files are being written":   {func() error { return changed }, 0, time.Second, time.Minute},
-		"a lease that is lost":      {func() error { return lost }, 3, time.Second, 10 * time.Second},
+		"a missing model":           {always(misfit), 0, time.Minute, time.Minute},
+		"all that it began is left": {always(left), 0, time.Second, 10 * time.Second},
+		"some documents are left":   {always(left), 3, time.Second, time.Minute},
+		"files are being written":   {always(changed), 0, time.Second, time.Minute},
+		"a lease that is lost":      {always(lost), 3, time.Second, 10 * time.Second},
 		"a full disk": {
-			func() error { return &stop.Error{Kind: stop.Fault, Err: errModel} }, 0, time.Second, time.Minute,
+			always(&stop.Error{Kind: stop.Fault, Err: errModel}), 0, time.Second, time.Minute,
 		},
-		"missing inputs": {func() error { return errModel }, 0, time.Second, time.Minute},
+		"missing inputs": {always(errModel), 0, time.Second, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // whose clock begins at a whole second
@@ -203,7 +209,7 @@ func TestPaceAfterAPass(t *testing.T) {
 					time.Second: row.withSecond, 24 * time.Hour: row.withDay,
 				} {
 					p, now := newPaced(t, interval), time.Now()
-					got := p.next(now, pipeline.Summary{Ingested: row.ingested}, row.ended()).Sub(now)
+					got := p.next(now, pipeline.Summary{Ingested: row.ingested}, row.ended(p.breakers[0])).Sub(now)
 					assert.Equal(t, want, got)
 				}
 			})
@@ -244,9 +250,9 @@ func TestPassBeginsWhenTheBreakersAreClosed(t *testing.T) {
 				llm.Trip("drill")
 				s3.Trip("drill")
 				start := time.Now()
-				ended := callOf(resilience.Failure, 0)
+				ended := callOf(llm, resilience.Failure, 0)
 				if row.asked > 0 {
-					ended = callOf(resilience.Throttled, row.asked)
+					ended = callOf(llm, resilience.Throttled, row.asked)
 				}
 				next := p.next(start, pipeline.Summary{}, ended)
 				time.AfterFunc(10*time.Second, func() { row.closes(llm, s3) })

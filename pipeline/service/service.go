@@ -208,7 +208,7 @@ func (s *Service) callError(verdict resilience.Verdict, err error) error {
 		verdict.Outcome = resilience.Failure
 	}
 	return &stop.CallError{
-		Upstream: s.name, Verdict: verdict, Misfit: s.misfit(err), Reset: s.breaker.Config().ResetTimeout, Err: err,
+		Upstream: s.name, Verdict: verdict, Misfit: s.misfit(err), Breaker: s.breaker, Err: err,
 	}
 }
 

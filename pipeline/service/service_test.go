@@ -93,7 +93,7 @@ func TestCallCarriesTheVerdict(t *testing.T) {
 			assert.Equal(t, row.want, call.Verdict)
 			assert.Equal(t, row.misfit, call.Misfit)
 			assert.Equal(t, service.Model, call.Upstream)
-			assert.Equal(t, time.Minute, call.Reset)
+			assert.Same(t, guard.Breaker, call.Breaker)
 			assert.Equal(t, row.status, service.StatusOf(err))
 			assert.Equal(t, []resilience.Verdict{row.want}, users, "the user's own Settled, once")
 		})

@@ -95,8 +95,8 @@ type CallError struct {
 	// as counted; Ignored where nothing was sent, Failure where a good answer
 	// could not be used
 	Verdict resilience.Verdict
-	Misfit  bool          // the configuration does not fit: no such bucket, collection or model
-	Reset   time.Duration // the breaker's ResetTimeout
+	Misfit  bool                // the configuration does not fit: no such bucket, collection or model
+	Breaker *resilience.Breaker // that counted the call
 	Err     error
 }
 
@@ -180,11 +180,26 @@ func Of(err error) *Error {
 // Later defers until the upstream said, or until its breaker would probe. err
 // is the error that becomes the stop's, e itself or one that wraps it.
 func (e *CallError) Later(err error) *Error {
-	after := e.Verdict.RetryAfter
-	if after <= 0 {
-		after = e.Reset
+	if after := e.Verdict.RetryAfter; after > 0 {
+		return Later(e.Upstream, time.Now().Add(after), err).Until(e.Breaker.Snapshot())
 	}
-	return Later(e.Upstream, time.Now().Add(after), err)
+	return Later(e.Upstream, e.Breaker.RetryAt(e.Err), err)
+}
+
+// Until is a deferral that lasts as long as each of the breakers that is open,
+// and any other stop as it is. A call that was in flight beside the one that
+// stopped the work may have opened one since.
+func (e *Error) Until(breakers ...resilience.Snapshot) *Error {
+	at := e.RetryAt
+	for _, b := range breakers {
+		if !b.Shadow && b.OpenUntil.After(at) {
+			at = b.OpenUntil
+		}
+	}
+	if e.Kind != Deferred || e.RetryAt.IsZero() || at.Equal(e.RetryAt) {
+		return e
+	}
+	return Later(e.Upstream, at, e.Err)
 }
 
 // Before is [Of] for work that cannot proceed without the answer, such as a

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/testutil"
 )
 
 var errServer = errors.New("server says no")
@@ -23,7 +24,7 @@ var errServer = errors.New("server says no")
 // call is the error of a call with a verdict.
 func call(outcome resilience.Outcome, after time.Duration) *stop.CallError {
 	return &stop.CallError{
-		Upstream: "llm", Reset: time.Minute, Err: errServer,
+		Upstream: "llm", Breaker: resilience.LLM, Err: errServer,
 		Verdict: resilience.Verdict{Outcome: outcome, RetryAfter: after},
 	}
 }
@@ -61,6 +62,9 @@ func TestWhatAnErrorStops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // whose clock begins at a whole second
+				if call, ok := errors.AsType[*stop.CallError](row.err); ok {
+					call.Breaker = testutil.NewBreaker(t, "llm", resilience.Config{})
+				}
 				wrapped := fmt.Errorf("reading a.txt: %w", row.err)
 				check := func(want stop.Kind, got *stop.Error) {
 					if want == "" {
@@ -97,6 +101,42 @@ func TestARefusalStopsUntilTheProbe(t *testing.T) {
 	assert.Equal(t, "crm", got.Upstream)
 	assert.False(t, got.RetryAt.Before(open.RetryAt()), "never before the probe")
 	assert.Less(t, got.RetryAt.Sub(open.RetryAt()), time.Second)
+}
+
+// A deferral names the end of the wait that was drawn for this opening, not the
+// shortest one, and of each breaker that has opened since.
+func TestADeferralLastsAsLongAsTheBreakersAreOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			open := resilience.Config{FailMax: 1, Jitter: time.Minute}
+			one, two := testutil.NewBreaker(t, "llm", open), testutil.NewBreaker(t, "s3", open)
+			for _, b := range []*resilience.Breaker{one, two} {
+				require.Error(t, b.Do(t.Context(), func(context.Context) error { return errServer }))
+			}
+			call := &stop.CallError{
+				Upstream: "llm", Breaker: one, Err: errServer, Verdict: resilience.Verdict{Outcome: resilience.Failure},
+			}
+			got := stop.Before(call)
+			assert.Equal(t, ceil(one.Snapshot().OpenUntil), got.RetryAt)
+			both := got.Until(two.Snapshot())
+			assert.Equal(t, latest(got.RetryAt, ceil(two.Snapshot().OpenUntil)), both.RetryAt)
+			assert.Equal(t, []any{got.Kind, got.Upstream, got.Err}, []any{both.Kind, both.Upstream, both.Err})
+
+			call.Verdict = resilience.Verdict{Outcome: resilience.Throttled, RetryAfter: time.Second}
+			assert.Equal(t, ceil(one.Snapshot().OpenUntil), stop.Of(call).RetryAt)
+			fault := &stop.Error{Kind: stop.Fault, Err: errServer}
+			assert.Same(t, fault, fault.Until(two.Snapshot()))
+		}
+	})
+}
+
+func ceil(at time.Time) time.Time { return at.UTC().Add(time.Second - 1).Truncate(time.Second) }
+
+func latest(one, other time.Time) time.Time {
+	if one.After(other) {
+		return one
+	}
+	return other
 }
 
 func TestLaterRoundsUpToAWholeSecond(t *testing.T) {
