@@ -38,7 +38,7 @@ func TestRule7LeaseRunsOutAtItsInstant(t *testing.T) {
 		assert.Equal(t, r.start.Add(70*time.Second), last.At, "dated when it ran out, not when it was seen")
 		assert.Equal(t, r.start.Add(130*time.Second), last.OpenUntil)
 		assert.Equal(t, "probe lease ran out", last.Reason)
-		assert.EqualError(t, r.Snapshot().LastFailure, "the probe gave no sign of life before ProbeTimeout")
+		assert.EqualError(t, r.Snapshot().LastFailure, "the probe neither ended nor renewed its lease within ProbeTimeout")
 		hung.Done(nil) // too late
 		r.want(resilience.Open)
 		r.wantTotals("calls 1, failures 1, rejected 1, probes 1, opened 2")

@@ -207,7 +207,15 @@ func (b *Breaker) ForceClose(reason string) {
 // Reset closes the breaker and clears its streak, its window, its ramp and
 // every hold: an operator's, a throttling upstream's, a denied credential's.
 // Calls in flight become stale. Totals stay.
-func (b *Breaker) Reset() { b.operate(func(c *core, now int64) { c.restart(now) }) }
+//
+// Of a shared breaker it lifts those of all processes, and replaces a record
+// that cannot be read.
+func (b *Breaker) Reset() {
+	if l := b.link.Load(); l != nil {
+		l.discard()
+	}
+	b.operate(func(c *core, now int64) { c.restart(now) })
+}
 
 func (b *Breaker) operate(event func(*core, int64)) {
 	if b.member != nil {

@@ -32,7 +32,7 @@ import (
 const never = math.MaxInt64
 
 // errLeaseRanOut stands in for the answer that a hung probe never gave.
-var errLeaseRanOut = errors.New("the probe gave no sign of life before ProbeTimeout")
+var errLeaseRanOut = errors.New("the probe neither ended nor renewed its lease within ProbeTimeout")
 
 // Reasons of the transitions that no operator asked for.
 const (
@@ -391,7 +391,7 @@ func (c *core) open(at, until int64, w why, tally counts) {
 	c.reason, c.cause = w.reason, w.cause
 	c.opened++
 	if c.state == Closed {
-		c.episode, c.failed = at, 0
+		c.episode, c.failed, c.opener = at, 0, ""
 	}
 	c.openedAt = at
 	c.move(Open, at, w, tally)
@@ -429,7 +429,7 @@ func (c *core) seize(h hold, at int64, w why) {
 func (c *core) move(to State, at int64, w why, tally counts) {
 	c.nextGeneration()
 	c.report(to, at, w, tally)
-	c.state, c.since, c.good, c.leases, c.rampUntil = to, at, 0, nil, 0
+	c.state, c.since, c.good, c.leases, c.rampUntil, c.closing = to, at, 0, nil, 0, false
 }
 
 // report puts a change out.

@@ -23,6 +23,8 @@ type OpenError struct {
 	state       State
 	held        bool
 	busy        bool // half-open with every slot taken
+	closing     bool // a probe of another process was good
+	opener      string
 	reason      string
 	openedAt    int64
 	cause       error // of the opening
@@ -79,12 +81,7 @@ func (e *OpenError) State() State { return e.state }
 
 // Origin is the host whose process opened a shared breaker; empty if this
 // process did.
-func (e *OpenError) Origin() string {
-	if remote, ok := e.cause.(*remoteError); ok { //nolint:errorlint // made here, wrapped by nobody
-		return remote.origin
-	}
-	return ""
-}
+func (e *OpenError) Origin() string { return e.opener }
 
 // Reason is why the breaker opened.
 func (e *OpenError) Reason() string { return e.reason }
@@ -126,6 +123,9 @@ func (e *OpenError) Error() string {
 	case e.state == Closed:
 		return fmt.Sprintf("circuit breaker ramping up for %q, failing fast; %s", e.b.name, e.outlook())
 	}
+	if e.closing {
+		return fmt.Sprintf("circuit breaker closing for %q, failing fast; %s", e.b.name, e.outlook())
+	}
 	state := "open"
 	if e.state == HalfOpen {
 		state = "half-open"
@@ -147,6 +147,8 @@ func (e *OpenError) outlook() string {
 		return fmt.Sprintf("all calls admitted in %v", roundUp(left))
 	case e.state == Closed:
 		return "all calls admitted"
+	case e.closing:
+		return fmt.Sprintf("the probe was good, calls are admitted in %v", roundUp(max(left, time.Millisecond)))
 	case left <= 0:
 		return "next probe due"
 	}

@@ -214,7 +214,7 @@ func TestFaultTransitionsHaveNoCause(t *testing.T) {
 		"consecutive failures: upstream is down",
 		"probe failed: upstream is down",
 		"throttled: 429 slow down",
-		"probe lease ran out: the probe gave no sign of life before ProbeTimeout",
+		"probe lease ran out: the probe neither ended nor renewed its lease within ProbeTimeout",
 		"throttled: 429 slow down",
 		"by hand: ",
 		"by a watchdog: upstream is down",

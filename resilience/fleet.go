@@ -3,7 +3,6 @@ package resilience
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -88,6 +87,9 @@ type Fleet struct {
 	records map[string]Record // of keys that nobody here has asked for yet
 	abort   context.CancelCauseFunc
 	upSince int64 // of clock
+	// warned: the log says that the store does not answer; unexplained: it does
+	// not say why.
+	warned, unexplained bool
 }
 
 // NewFleet connects a process to a store. It returns at once; the first call
@@ -187,8 +189,15 @@ func (f *Fleet) run() {
 	}
 }
 
-// errNoAnswer is why the calls before the first answer continue alone.
-var errNoAnswer = errors.New("no answer yet")
+// silence is a store that does not answer in time.
+type silence struct {
+	waited time.Duration
+	first  bool // since the start, while it is still asked
+}
+
+func (s *silence) Error() string {
+	return fmt.Sprintf("no answer within %v", s.waited)
+}
 
 // session is the time between reaching the store and losing it.
 func (f *Fleet) session() error {
@@ -235,7 +244,7 @@ func (f *Fleet) giveUpWaiting() {
 	up := f.up
 	f.mu.Unlock()
 	if !up {
-		f.lost(errNoAnswer)
+		f.lost(&silence{f.cfg.Timeout, true})
 	}
 }
 
@@ -247,6 +256,11 @@ func (f *Fleet) reached(found map[string]Record) {
 		return
 	}
 	f.up, f.upSince, f.records = true, f.clock.now(), found
+	level := slog.LevelInfo
+	if f.warned {
+		level = slog.LevelWarn // it ends a warning
+	}
+	f.warned, f.unexplained = false, false
 	f.live.Store(true)
 	var all []*link
 	for key, links := range f.links {
@@ -258,7 +272,7 @@ func (f *Fleet) reached(found map[string]Record) {
 	}
 	f.mu.Unlock()
 	f.answer.Do(func() { close(f.first) })
-	f.log(slog.LevelInfo, "the store of shared circuit breakers answers")
+	f.log(level, "the store of shared circuit breakers answers")
 	deliverAll(all)
 }
 
@@ -278,13 +292,20 @@ func (f *Fleet) lost(cause error) (lasted time.Duration) {
 			all = append(all, l)
 		}
 	}
-	if f.abort != nil && cause != errNoAnswer { //nolint:errorlint // made here, wrapped by nobody
+	if cause == context.DeadlineExceeded { //nolint:errorlint // another error says more
+		cause = &silence{waited: f.cfg.Timeout}
+	}
+	silent, _ := cause.(*silence) //nolint:errorlint // made here, wrapped by nobody
+	waits := silent != nil && silent.first
+	if f.abort != nil && !waits {
 		f.abort(cause)
 	}
-	f.mu.Unlock()
-	told := false
+	told := was || f.unexplained && !waits
 	f.answer.Do(func() { close(f.first); told = true })
-	if (was || told) && f.ctx.Err() == nil {
+	f.unexplained = waits && told || f.unexplained && waits
+	f.warned = f.warned || told
+	f.mu.Unlock()
+	if told && f.ctx.Err() == nil {
 		f.log(slog.LevelWarn, "the store of shared circuit breakers does not answer, each process continues alone",
 			slog.Any("error", cause))
 	}
@@ -294,8 +315,16 @@ func (f *Fleet) lost(cause error) (lasted time.Duration) {
 
 func (f *Fleet) log(level slog.Level, what string, attrs ...slog.Attr) {
 	defer func() { _ = recover() }()
-	attrs = append(attrs, slog.String("origin", f.cfg.Origin))
+	attrs = append(attrs, f.about(), slog.String("origin", f.cfg.Origin))
 	cmp.Or(f.cfg.Logger, slog.Default()).LogAttrs(context.Background(), level, what, attrs...)
+}
+
+// about names the store, if that has a name.
+func (f *Fleet) about() slog.Attr {
+	if named, ok := f.store.(fmt.Stringer); ok {
+		return slog.String("store", named.String())
+	}
+	return slog.Attr{} // which handlers leave out
 }
 
 // pushed is told of a change in the store.

@@ -162,9 +162,41 @@ func TestStoreIsLoggedOnceAChange(t *testing.T) {
 		assert.True(t, all[0].fleet.Up())
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		require.Len(t, lines, 3, out.String())
+		assert.Contains(t, lines[0], "level=INFO")
 		assert.Contains(t, lines[1], "connection refused")
+		assert.Contains(t, lines[2], "level=WARN", "it ends a warning")
 		assert.Contains(t, lines[2], "answers")
 	})
+}
+
+// A store that is slow to fail has not answered when the first call must be
+// decided. What is wrong with it is known later, and is said then.
+func TestStoreSaysLateWhyItCannotBeReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out locked
+		fleet := resilience.NewFleet(slowToFail{}, resilience.FleetConfig{
+			Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		})
+		settle(time.Minute)
+		require.NoError(t, fleet.Close())
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		require.Len(t, lines, 2, out.String())
+		for i, cause := range []string{"no answer within 100ms", "x509: certificate has expired"} {
+			assert.Contains(t, lines[i], "level=WARN")
+			assert.Contains(t, lines[i], cause)
+			assert.Contains(t, lines[i], "store=rediss://cache:6379")
+		}
+	})
+}
+
+// slowToFail is a store whose certificate has expired.
+type slowToFail struct{ resilience.Store }
+
+func (slowToFail) String() string { return "rediss://cache:6379" }
+
+func (slowToFail) Watch(context.Context, func(), func(string, resilience.Record)) error {
+	time.Sleep(time.Second) // of the bubble's clock
+	return errors.New("x509: certificate has expired")
 }
 
 // locked is a log that goroutines write while it is read.

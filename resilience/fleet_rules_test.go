@@ -472,7 +472,7 @@ func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 		store.Down(errors.New("connection refused"))
 		synctest.Wait()
 		all[0].ForceOpen("maintenance")
-		assert.Equal(t, 1, strings.Count(out.String(), "an operator's act holds in this process alone"), out.String())
+		assert.Equal(t, 1, strings.Count(out.String(), "holds in this process alone"), out.String())
 		assert.Equal(t, []string{"open", "closed"}, states(all))
 		store.Up()
 		settle(10 * time.Second)
@@ -480,12 +480,12 @@ func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 		all[1].Reset()
 		settle(5 * time.Second)
 		assert.Equal(t, []string{"closed", "closed"}, states(all))
-		assert.Equal(t, 1, strings.Count(out.String(), "an operator's act holds"), "that one concerns all")
+		assert.Equal(t, 1, strings.Count(out.String(), "holds in this process alone"), "that one concerns all")
 
 		store.Freeze() // and the act waits for an answer
 		all[1].ForceOpen("maintenance")
 		assert.Equal(t, []string{"closed", "open"}, states(all))
-		assert.Equal(t, 2, strings.Count(out.String(), "an operator's act holds"))
+		assert.Equal(t, 2, strings.Count(out.String(), "holds in this process alone"))
 		store.Thaw()
 	})
 }
@@ -502,10 +502,64 @@ func TestFollowersLogAtInfo(t *testing.T) {
 		changed := `msg="circuit breaker changed state"`
 		assert.Equal(t, 1, strings.Count(out.String(), "level=WARN "+changed), out.String())
 		assert.Equal(t, 2, strings.Count(out.String(), "level=INFO "+changed), out.String())
-		for i, p := range all {
+		settle(time.Minute)
+		require.NoError(t, all[1].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		require.Equal(t, []string{"closed", "closed", "closed"}, states(all))
+		assert.Equal(t, 4, strings.Count(out.String(), "level=WARN "+changed), out.String())
+		assert.Equal(t, 2, strings.Count(out.String(), "level=WARN "+changed+" upstream=llm old_state=half_open"),
+			"by the one that closed it, and by the one that has warned of the opening: %s", out.String())
+	})
+}
+
+// Who opened the breaker is told until it is closed, whichever process has
+// probed since, and what the upstream said to this one is not forgotten for it.
+func TestOpenerOutlivesTheProbesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		all[1].fails(t)
+		settle(time.Second)
+		late := newProcess(t, store, "late", resilience.Config{}, resilience.FleetConfig{})
+		synctest.Wait()
+		for i, p := range append(all, late) {
 			assert.Equal(t, "host-0", p.Snapshot().Origin)
 			assert.Equal(t, i != 0, p.Snapshot().Elsewhere)
 		}
+		assert.Same(t, errDown, all[0].refusal(t).LastFailure())
+		assert.Empty(t, all[0].refusal(t).Origin())
+		for _, p := range []*process{all[2], late} {
+			assert.EqualError(t, p.refusal(t).LastFailure(), "probe failed on host-1")
+			assert.Equal(t, "host-0", p.refusal(t).Origin())
+		}
+		settle(time.Minute + 2*time.Second)
+		require.NoError(t, all[2].Do(t.Context(), fine))
+		settle(5 * time.Second)
+		for _, p := range append(all, late) {
+			assert.Empty(t, p.Snapshot().Origin)
+			assert.False(t, p.Snapshot().Elsewhere)
+		}
+		record := string(store.Records()["1/llm"].Value)
+		assert.NotContains(t, record, "reason")
+		assert.NotContains(t, record, "origin")
+	})
+}
+
+// While a process waits for its part of the stagger, its refusals say so.
+func TestRefusalsOfABreakerThatIsAboutToClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		require.NoError(t, all[0].Do(t.Context(), fine))
+		synctest.Wait()
+		assert.Regexp(t, `^circuit breaker closing for "llm", failing fast; the probe was good, calls are admitted in \d`,
+			all[1].refusal(t).Error())
+		settle(5 * time.Second)
+		openBy(t, all[0])
+		synctest.Wait()
+		assert.Regexp(t, `^circuit breaker open for "llm"`, all[1].refusal(t).Error())
 	})
 }
 

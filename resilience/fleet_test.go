@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,7 +110,8 @@ func TestFleetTakesFiveFailuresOfAnybodyAndOneProbe(t *testing.T) {
 		assert.Equal(t, "host-4", all[0].seen.Transitions()[0].Origin)
 		assert.Empty(t, all[4].seen.Transitions()[0].Origin)
 		assert.Same(t, errDown, all[4].refusal(t).LastFailure())
-		assert.EqualError(t, all[0].refusal(t).LastFailure(), "consecutive failures on host-4")
+		assert.Same(t, errDown, all[0].refusal(t).LastFailure(), "its own failure says more")
+		assert.EqualError(t, all[7].refusal(t).LastFailure(), "consecutive failures on several hosts")
 
 		settle(time.Minute + time.Millisecond)
 		probing, end := make(chan struct{}), make(chan struct{})
@@ -309,7 +312,9 @@ func TestFlushWhileOpenClosesNothing(t *testing.T) {
 
 func TestProbeOfADeadProcessGivesItsSlotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		var out locked
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
+		all, _ := processes(t, 2, logged, resilience.FleetConfig{})
 		for range 5 {
 			all[0].fails(t)
 		}
@@ -321,6 +326,9 @@ func TestProbeOfADeadProcessGivesItsSlotBack(t *testing.T) {
 		all[1].isRefused(t)
 		settle(11 * time.Second)
 		require.NoError(t, all[1].Do(t.Context(), fine), "the slot is free, without a failure")
+		synctest.Wait()
+		assert.Regexp(t, `(?m)^[^\n]*level=WARN msg="a probe of a shared circuit breaker ended without a result, `+
+			`another one begins" upstream=llm process=host-0/`, out.String())
 		all[0].store.Thaw()
 		settle(30 * time.Second)
 		probe.Done(errDown)
@@ -350,16 +358,50 @@ func TestFirstCallWaitsForTheStoresFirstAnswer(t *testing.T) {
 
 func TestUnreadableRecordIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var out locked
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 		store := &storetest.Memory{}
 		_, err := store.Swap(t.Context(), "1/llm", 0, []byte(`{"state":"ajar"}`), 0)
 		require.NoError(t, err)
-		p := newProcess(t, store, "host", resilience.Config{}, resilience.FleetConfig{})
+		p := newProcess(t, store, "host", logged, resilience.FleetConfig{})
 		synctest.Wait()
 		for range 5 {
 			p.fails(t)
 		}
 		p.isRefused(t)
+		p.ForceOpen("maintenance")
 		assert.Equal(t, `{"state":"ajar"}`, string(store.Records()["1/llm"].Value))
+		synctest.Wait()
+		assert.Equal(t, 1, strings.Count(out.String(), "level=ERROR"), out.String())
+		assert.Regexp(t, "until the breaker is reset or the record is removed.* key=1/llm ", out.String())
+		assert.Contains(t, out.String(), `because="the record cannot be read"`)
+
+		other := newProcess(t, store, "other", resilience.Config{}, resilience.FleetConfig{})
+		synctest.Wait()
+		p.Reset()
+		require.NoError(t, p.Do(t.Context(), fine))
+		openBy(t, other)
+		synctest.Wait()
+		p.isRefused(t)
+		assert.False(t, p.Snapshot().Alone)
+	})
+}
+
+// A record that an operator removes is one that can be read again.
+func TestRemovedRecordIsFollowedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &storetest.Memory{Traces: true}
+		broken, err := store.Swap(t.Context(), "1/llm", 0, []byte("{"), 0)
+		require.NoError(t, err)
+		p := newProcess(t, store, "host", resilience.Config{}, resilience.FleetConfig{})
+		synctest.Wait()
+		assert.True(t, p.Snapshot().Alone)
+		_, err = store.Swap(t.Context(), "1/llm", broken.Version, nil, 0)
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.False(t, p.Snapshot().Alone)
+		p.fails(t)
+		assert.Contains(t, string(store.Records()["1/llm"].Value), "streak")
 	})
 }
 

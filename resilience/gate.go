@@ -9,11 +9,12 @@ import (
 // gate is what a breaker that refuses tells every caller until a deadline.
 // Refusals by a gate take no lock and allocate nothing.
 type gate struct {
-	gen   uint64
-	held  hold
-	busy  bool         // half-open with every slot taken
-	until atomic.Int64 // moves only where busy: a probe renews its lease
-	err   error
+	gen     uint64
+	held    hold
+	busy    bool // half-open with every slot taken
+	closing bool
+	until   atomic.Int64 // moves only where busy: a probe renews its lease
+	err     error
 }
 
 // shut is the gate of a breaker that admits nothing yet.
@@ -51,10 +52,10 @@ func (b *Breaker) publish(c *core) {
 		if known {
 			g.until.Store(until)
 		}
-	case known && g.held == c.held && g.busy == busy && (busy || g.until.Load() == until):
+	case known && g.held == c.held && g.busy == busy && g.closing == c.closing && (busy || g.until.Load() == until):
 		g.until.Store(until)
 	default:
-		g = &gate{gen: c.gen, held: c.held, busy: busy}
+		g = &gate{gen: c.gen, held: c.held, busy: busy, closing: c.closing}
 		g.until.Store(until)
 		g.err = b.refusal(c, &g.until)
 		b.gate.Store(g)
@@ -109,7 +110,8 @@ func (b *Breaker) refusal(c *core, until *atomic.Int64) error {
 		return &DeniedError{b: b, since: c.openedAt, cause: c.lastFailure}
 	}
 	return &OpenError{
-		b: b, state: c.reads(), held: c.held == heldOpen, busy: c.busy(), reason: c.reason,
-		openedAt: c.openedAt, cause: c.cause, lastFailure: c.lastFailure, until: until, retry: c.retry(),
+		b: b, state: c.reads(), held: c.held == heldOpen, busy: c.busy(), closing: c.closing,
+		reason: c.reason, openedAt: c.openedAt, opener: c.opener, cause: c.cause, lastFailure: c.lastFailure,
+		until: until, retry: c.retry(),
 	}
 }

@@ -53,8 +53,8 @@ type link struct {
 	flights  uint64
 	closeAt  int64 // when this process takes over that the breaker is closed; 0 for now
 	parted   parting
-	keeping  bool // the keeper's timer runs
-	broken   bool // the record could not be read
+	keeping  bool   // the keeper's timer runs
+	broken   uint64 // the version of a record that cannot be read
 	warned   string
 }
 
@@ -257,10 +257,20 @@ func (l *link) operate(event func(*core)) {
 	b.mu.Unlock()
 	l.wait(r)
 	if r.here {
-		b.log(slog.LevelWarn, "the store of shared circuit breakers does not answer: "+
-			"an operator's act holds in this process alone", slog.String("upstream", b.name))
+		l.actedHere()
 	}
 	b.deliver()
+}
+
+func (l *link) actedHere() {
+	why := "the store does not answer"
+	l.b.mu.Lock()
+	if l.broken != 0 {
+		why = "the record cannot be read"
+	}
+	l.b.mu.Unlock()
+	l.b.log(slog.LevelWarn, "an operator's act on a shared circuit breaker holds in this process alone",
+		slog.String("upstream", l.b.name), l.fleet.about(), slog.String("because", why))
 }
 
 // commitLocked steps the core of this process.
@@ -449,6 +459,7 @@ func (l *link) landLocked(written *standing, floor uint64) {
 	c := &l.b.core
 	mirrors := l.mirrorsLocked()
 	if written != nil {
+		l.warnOfLostProbesLocked(written)
 		l.standing = *written
 	}
 	if mirrors {
@@ -471,6 +482,20 @@ func (l *link) landLocked(written *standing, floor uint64) {
 		l.aloneLocked(l.flight)
 	}
 	l.settleLocked()
+}
+
+// warnOfLostProbesLocked tells of leases of other processes that this one has
+// found expired: those are gone, or do not run.
+func (l *link) warnOfLostProbesLocked(written *standing) {
+	if written.State != HalfOpen || written.Generation != l.standing.Generation {
+		return
+	}
+	for _, c := range l.standing.Leases {
+		if c.Owner != l.fleet.self && !slices.Contains(written.Leases, c) && c.Expiry <= l.fleet.storeTime() {
+			l.b.log(slog.LevelWarn, "a probe of a shared circuit breaker ended without a result, another one begins",
+				slog.String("upstream", l.b.name), slog.String("process", c.Owner))
+		}
+	}
 }
 
 func (l *link) handicapLocked() int64 {
@@ -521,7 +546,7 @@ func (l *link) answeredLocked(r Record) {
 	}
 	s, err := readStanding(r)
 	if err != nil {
-		l.unreadableLocked(err)
+		l.unreadableLocked(r, err)
 		return
 	}
 	l.version, l.owed = r.Version, false
@@ -573,6 +598,7 @@ func (l *link) staggerLocked(now int64) {
 	}
 	l.b.stepLocked(func(c *core) {
 		c.joined, c.joining = true, false
+		c.closing = true
 		c.until, c.late, c.pause, c.leases = l.closeAt, 0, max(c.pause, l.closeAt), nil
 	})
 }
@@ -688,9 +714,13 @@ func (l *link) aloneLocked(all []*request) {
 func (l *link) reached(r Record) {
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
+	l.reachedLocked(r)
+}
+
+func (l *link) reachedLocked(r Record) {
 	s, err := readStanding(r)
 	if err != nil {
-		l.unreadableLocked(err)
+		l.unreadableLocked(r, err)
 		return
 	}
 	c, was := &l.b.core, l.parted
@@ -698,7 +728,7 @@ func (l *link) reached(r Record) {
 	if !was.quiet && c.state == Open && c.failed > was.failed {
 		failed = c.until
 	}
-	l.broken, l.version = false, r.Version
+	l.broken, l.version = 0, r.Version
 	switch {
 	case s.Generation < was.generation && !was.quiet: // the store has lost it
 		l.phase, l.owed = following, true
@@ -736,6 +766,9 @@ func (l *link) pushed(r Record) {
 
 func (l *link) pushedLocked(r Record) {
 	switch {
+	case l.broken != 0 && r.Version > l.broken:
+		l.reachedLocked(r)
+		return
 	case l.phase == apart || r.Version <= l.version:
 		return
 	case l.flight != nil || len(l.queue) > 0:
@@ -746,7 +779,7 @@ func (l *link) pushedLocked(r Record) {
 	}
 	s, err := readStanding(r)
 	if err != nil {
-		l.unreadableLocked(err)
+		l.unreadableLocked(r, err)
 		return
 	}
 	if s.Generation < l.standing.Generation {
@@ -785,15 +818,38 @@ func (l *link) poll(ctx context.Context) error {
 	return nil
 }
 
-// unreadableLocked continues alone: what cannot be read is not overwritten.
-func (l *link) unreadableLocked(err error) {
+// unreadableLocked continues alone: only an operator's reset overwrites what
+// cannot be read.
+func (l *link) unreadableLocked(r Record, err error) {
 	l.partLocked()
-	if l.broken {
+	known := l.broken != 0
+	l.broken = max(r.Version, 1)
+	if known {
 		return
 	}
-	l.broken = true
-	l.b.log(slog.LevelError, "the shared circuit breaker's record cannot be read, this process continues alone",
-		slog.String("upstream", l.b.name), slog.String("key", l.key), slog.Any("error", err))
+	l.b.log(slog.LevelError, "the shared circuit breaker's record cannot be read, this process continues alone "+
+		"until the breaker is reset or the record is removed",
+		slog.String("upstream", l.b.name), l.fleet.about(), slog.String("key", l.key), slog.Any("error", err))
+}
+
+// discard removes a record that cannot be read, for an operator who resets the
+// breaker.
+func (l *link) discard() {
+	l.await(context.Background())
+	l.b.mu.Lock()
+	version := l.broken
+	l.b.mu.Unlock()
+	if version == 0 || !l.fleet.Up() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.fleet.ctx, l.fleet.cfg.Timeout)
+	defer cancel()
+	r, err := l.fleet.store.Swap(ctx, l.key, version, nil, 0)
+	if err != nil && !errors.Is(err, ErrConflict) {
+		return // the act says that it holds here alone
+	}
+	r.Now = time.Time{}
+	l.reached(r)
 }
 
 // warnLocked says once that another process has another policy.

@@ -59,6 +59,7 @@ type dispatcher struct {
 	busy      bool
 	observers []*observer // replaced, never written in place
 
+	warned  bool // that it is not closed; of the one that delivers
 	current Transition
 	rest    []*observer // that current is yet to be told to
 }
@@ -252,11 +253,18 @@ func (b *Breaker) logTransition(t Transition) {
 	if t.From == t.To {
 		what = "circuit breaker hold changed"
 	}
-	level := slog.LevelWarn
-	if t.Origin != "" {
-		level = slog.LevelInfo // the process that made the change has warned
+	b.log(b.levelOf(t), what, attrs...)
+}
+
+// levelOf is info for what another process did, which has warned of it, except
+// for the end of what this one has warned of.
+func (b *Breaker) levelOf(t Transition) slog.Level {
+	warned := b.events.warned
+	b.events.warned = t.To != Closed && (warned || t.Origin == "")
+	if t.Origin != "" && (t.To != Closed || !warned) {
+		return slog.LevelInfo
 	}
-	b.log(level, what, attrs...)
+	return slog.LevelWarn
 }
 
 func (b *Breaker) logRefusal(op string, t *task, err error) {

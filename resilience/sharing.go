@@ -18,6 +18,9 @@ type sharing struct {
 	suspect bool // failures here say nothing about the upstream until a call succeeds
 	alone   bool // opened by this process's failures, which the fleet does not share
 
+	opener  string // the host of the process that opened it, if that is another one
+	closing bool   // a probe of another process was good: it closes after its part of the stagger
+
 	mirrored uint64 // the fleet's generation that the present one stands for
 	voice    string // who made the changes that are being taken over
 	floor    uint64 // the next generation is at least this

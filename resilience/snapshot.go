@@ -64,7 +64,7 @@ func (b *Breaker) Snapshot() Snapshot {
 		s.Shared, s.StoreUp, s.Alone = true, l.fleet.Up(), l.phase != following
 		if c.state != Closed && !s.Alone {
 			s.Origin = l.standing.Origin
-			_, s.Elsewhere = c.cause.(*remoteError) //nolint:errorlint // made here, wrapped by nobody
+			s.Elsewhere = c.opener != ""
 		}
 	}
 	b.dateLocked(&s, &c)

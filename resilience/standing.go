@@ -30,7 +30,7 @@ type facts struct {
 	Wait     time.Duration `json:"wait,omitempty"` // from the writing of Until until then
 	Pause    int64         `json:"pause_until,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
-	Origin   string        `json:"origin,omitempty"` // who opened it last, or closed it
+	Origin   string        `json:"origin,omitempty"` // who opened it
 
 	Failed    int    `json:"failed_probes,omitempty"`
 	FailedBy  string `json:"failed_by,omitempty"` // the origin of the last one
@@ -42,8 +42,9 @@ type facts struct {
 	HeldSince  int64  `json:"held_since,omitempty"`
 	Resets     uint64 `json:"resets,omitempty"`
 
-	By     string `json:"by,omitempty"`     // the origin that wrote it
-	Before string `json:"before,omitempty"` // the last other origin that did
+	Mover  string `json:"moved_by,omitempty"` // the origin that made the last move
+	By     string `json:"by,omitempty"`       // the origin that wrote it
+	Before string `json:"before,omitempty"`   // the last other origin that did
 	Policy string `json:"policy,omitempty"`
 }
 

@@ -9,7 +9,8 @@ import (
 // Store keeps the records of shared breakers where several processes reach
 // them: package redisstore in Redis, natsstore in NATS, filestate in one file.
 // A store knows keys, values and versions, and nothing of breakers. It is safe
-// for concurrent use. Every method returns soon after its context ends.
+// for concurrent use. Every method returns soon after its context ends. One
+// that is a fmt.Stringer is named in the log, so String must hold no secret.
 type Store interface {
 	// Load returns the record of key. Without one its Value is empty, and Now
 	// counts too.

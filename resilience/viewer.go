@@ -55,7 +55,7 @@ func (v *viewer) show(c *core, s *standing, now int64) {
 	now = c.tick(now)
 	before, held := len(c.out), c.held
 	if v.remote {
-		c.voice = v.maker(c, s)
+		c.voice = v.maker(s)
 	}
 	at := min(max(v.local(s.Since), c.since), now)
 	if h := s.hold(); h != c.held {
@@ -72,11 +72,8 @@ func (v *viewer) show(c *core, s *standing, now int64) {
 }
 
 // maker is who made the move from c to s. Others may have written since.
-func (v *viewer) maker(c *core, s *standing) string {
-	if s.State == HalfOpen || s.hold() != c.held {
-		return s.By
-	}
-	return cmp.Or(s.Origin, s.By)
+func (v *viewer) maker(s *standing) string {
+	return cmp.Or(s.Mover, s.By)
 }
 
 // showState makes the move to the state of s. Where the state is the same, only
@@ -86,6 +83,10 @@ func (v *viewer) showState(c *core, s *standing, at int64) {
 	c.mirrored = s.Generation
 	floor := c.floor
 	c.floor = s.Generation
+	known, opener := c.knownFailure(), c.opener
+	if c.state == Closed && v.remote {
+		opener = s.Origin
+	}
 	switch {
 	case s.State == c.state && fresh && c.gen < s.Generation:
 		c.gen, c.good, c.leases = s.Generation, 0, nil
@@ -105,8 +106,22 @@ func (v *viewer) showState(c *core, s *standing, at int64) {
 	c.floor = floor
 	if s.State != Closed {
 		c.episode, c.openedAt = min(v.local(s.Episode), at), min(v.local(s.OpenedAt), at)
+		c.opener = opener
+	}
+	if s.State != Closed && s.Held == "" {
+		c.cause = cmp.Or(known, c.cause)
 		c.lastFailure = c.cause
 	}
+}
+
+// knownFailure is a failure of this process in the present outage. It says more
+// than that another process had one.
+func (c *core) knownFailure() error {
+	_, remote := c.lastFailure.(*remoteError) //nolint:errorlint // made here, wrapped by nobody
+	if remote || c.state == Closed && c.streak == 0 {
+		return nil
+	}
+	return c.lastFailure
 }
 
 // openedUnseen is what an opening leaves that was over before it was seen.
@@ -188,7 +203,14 @@ func (v *viewer) cause(s *standing) error {
 	if s.Held != "" || s.Origin == "" {
 		return nil
 	}
-	return &remoteError{origin: s.Origin, reason: s.Reason}
+	where := s.Origin
+	switch {
+	case s.FailedBy != "":
+		where = s.FailedBy
+	case s.Reason == reasonConsecutive && s.StreakOf == several:
+		where = "several hosts"
+	}
+	return &remoteError{origin: where, reason: s.Reason}
 }
 
 // remoteError is a failure that another process has seen. Its text stays there:
@@ -242,9 +264,15 @@ func (v *viewer) writeState(n *standing, before, after *core) {
 	n.OpenedAt = v.stamp(n.OpenedAt, before.openedAt, after.openedAt)
 	switch {
 	case after.opened > before.opened:
-		n.Reason, n.Origin = mask.String(after.reason), v.origin
-	case after.state == Closed && before.state != Closed:
-		n.Origin = v.origin
+		n.Reason = mask.String(after.reason)
+		if before.state == Closed {
+			n.Origin = v.origin
+		}
+	case after.state == Closed:
+		n.Reason, n.Origin = "", ""
+	}
+	if after.gen != before.gen || after.held != before.held {
+		n.Mover = v.origin
 	}
 	if after.failed > before.failed {
 		n.FailedBy = v.origin

@@ -78,6 +78,9 @@ func checkPlace(path string) error {
 	return nil
 }
 
+// String is the path of the file.
+func (s *Store) String() string { return s.path }
+
 // Load returns the record of key. Its error is the context's or a *FileError.
 func (s *Store) Load(ctx context.Context, key string) (resilience.Record, error) {
 	text, err := s.readShared(ctx)
@@ -141,7 +144,7 @@ func (s *Store) warn(size int, problem error) {
 	s.warned = about
 	s.mu.Unlock()
 	if !known {
-		s.config.Log.Warn("the state of the breakers cannot be read, so they start closed; "+
+		s.config.Log.Warn("the state of the breakers cannot be read and counts as empty; "+
 			"the next write sets it aside", "file", s.path, "aside", s.aside(), "error", problem)
 	}
 }

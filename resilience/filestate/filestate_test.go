@@ -73,16 +73,17 @@ func TestFileIsReadable(t *testing.T) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{
-		"about": "circuit breakers that are not closed, shared by the processes of this machine",
+		"about": "circuit breakers shared by the processes of this machine; instants in nanoseconds since 1970",
 		"format": 1,
 		"version": 1777636800000001,
 		"records": {
 			"llm https://llm.example.com/v1 100%25%0A": {
-				"version": 1777636800000000, "text": "{\"state\":\"open\"}", "until": "2026-05-01T12:01:00Z"
+				"version": 1777636800000000, "value": {"state": "open"}, "until": "2026-05-01T12:01:00Z"
 			},
 			"raw": {"version": 1777636800000001, "bytes": "/w=="}
 		}
 	}`, string(text))
+	assert.Equal(t, path, store.String())
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, fs.FileMode(0o600), info.Mode().Perm())

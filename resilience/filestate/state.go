@@ -18,7 +18,7 @@ import (
 const format = 1
 
 // about tells a reader of the file what it is.
-const about = "circuit breakers that are not closed, shared by the processes of this machine"
+const about = "circuit breakers shared by the processes of this machine; instants in nanoseconds since 1970"
 
 // state is the file.
 type state struct {
@@ -30,12 +30,12 @@ type state struct {
 	Records map[string]entry `json:"records"`
 }
 
-// entry is a record. Its value is text if that says all of it.
+// entry is a record. Its value is JSON if that says all of it.
 type entry struct {
-	Version uint64    `json:"version"`
-	Text    string    `json:"text,omitempty"`
-	Bytes   []byte    `json:"bytes,omitempty"`
-	Until   time.Time `json:"until,omitzero"`
+	Version uint64          `json:"version"`
+	Until   time.Time       `json:"until,omitzero"`
+	JSON    json.RawMessage `json:"value,omitempty"`
+	Bytes   []byte          `json:"bytes,omitempty"`
 }
 
 func decode(text []byte) (state, error) {
@@ -68,8 +68,9 @@ func (s state) encode() ([]byte, error) {
 }
 
 func (e entry) value() []byte {
-	if e.Text != "" {
-		return []byte(e.Text)
+	var text bytes.Buffer
+	if json.Compact(&text, e.JSON) == nil {
+		return text.Bytes()
 	}
 	return bytes.Clone(e.Bytes)
 }
@@ -105,10 +106,8 @@ func newEntry(value []byte, version uint64, keep time.Duration, now time.Time) e
 	if keep > 0 {
 		e.Until = now.Add(keep).UTC().Round(0)
 	}
-	if utf8.Valid(value) {
-		e.Text = string(value)
-	} else {
-		e.Bytes = value
+	if e.JSON = value; !bytes.Equal(e.value(), value) || !utf8.Valid(value) {
+		e.JSON, e.Bytes = nil, value
 	}
 	return e
 }

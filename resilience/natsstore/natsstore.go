@@ -63,6 +63,15 @@ func New(js jetstream.JetStream, bucket string, config Config) *Store {
 	return &Store{js: js, bucket: bucket, config: config}
 }
 
+// String names the server and the bucket, for the log.
+func (s *Store) String() string {
+	server := s.js.Conn().ConnectedUrlRedacted()
+	if server == "" { // it has not been reached
+		server = strings.Join(s.js.Conn().Servers(), ",")
+	}
+	return "nats " + server + " " + s.bucket
+}
+
 // Load returns the record of key. Its error is the context's or a *StoreError.
 func (s *Store) Load(ctx context.Context, key string) (resilience.Record, error) {
 	r, err := s.load(ctx, key)

@@ -177,6 +177,20 @@ func value(t *testing.T, store resilience.Store, key string) string {
 	return string(r.Value)
 }
 
+// A store is named in the log, without the password of its server.
+func TestStoreIsNamed(t *testing.T) {
+	node := start(t)
+	js := connect(t, node.Addr)
+	store := natsstore.New(js, "prod", natsstore.Config{})
+	assert.Equal(t, "nats "+js.Conn().ConnectedUrlRedacted()+" prod", store.String())
+	conn, err := nats.Connect("nats://ingest:hunter2@127.0.0.1:1", nats.RetryOnFailedConnect(true))
+	require.NoError(t, err)
+	defer conn.Close()
+	away, err := jetstream.New(conn)
+	require.NoError(t, err)
+	assert.Equal(t, "nats nats://127.0.0.1:1 prod", natsstore.New(away, "prod", natsstore.Config{}).String())
+}
+
 func TestConformance(t *testing.T) {
 	s := start(t)
 	storetest.Run(t, func(t *testing.T) storetest.Opened {

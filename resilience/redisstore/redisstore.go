@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	_ "embed"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +25,23 @@ type Store struct {
 // It sends nothing. The store needs no closing.
 func New(client redis.UniversalClient, prefix string) *Store {
 	return &Store{client: client, prefix: prefix + ":breaker:", channel: prefix + ":breakers"}
+}
+
+// String names the server and the prefix, for the log.
+func (s *Store) String() string {
+	return "redis " + strings.Join(s.servers(), ",") + " " + strings.TrimSuffix(s.prefix, ":breaker:")
+}
+
+func (s *Store) servers() []string {
+	switch client := s.client.(type) {
+	case *redis.Client:
+		return []string{client.Options().Addr}
+	case *redis.ClusterClient:
+		return client.Options().Addrs
+	case *redis.Ring:
+		return slices.Sorted(maps.Values(client.Options().Addrs))
+	}
+	return []string{"client"}
 }
 
 var (

@@ -42,6 +42,18 @@ func put(t *testing.T, store resilience.Store, key, value string) resilience.Rec
 	return r
 }
 
+// A store is named in the log, without what a password would be in.
+func TestStoreIsNamed(t *testing.T) {
+	for want, client := range map[string]redis.UniversalClient{
+		"redis cache:6379 prod": redis.NewClient(&redis.Options{Addr: "cache:6379", Password: "hunter2"}),
+		"redis a:1,b:2 prod":    redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"a:1", "b:2"}}),
+		"redis c:3,d:4 prod":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"x": "c:3", "y": "d:4"}}),
+	} {
+		assert.Equal(t, want, redisstore.New(client, "prod").String())
+		require.NoError(t, client.Close())
+	}
+}
+
 func TestConformance(t *testing.T) {
 	addr := upstreams.Redis(t)
 	storetest.Run(t, func(t *testing.T) storetest.Opened {
