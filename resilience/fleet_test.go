@@ -104,6 +104,8 @@ func TestFleetTakesFiveFailuresOfAnybodyAndOneProbe(t *testing.T) {
 		}
 		for i, p := range all {
 			open := p.refusal(t)
+			assert.Equal(t, 5, p.Snapshot().Streak, "process %d", i)
+			assert.Equal(t, 5, p.seen.Transitions()[0].Failures, "process %d", i)
 			assert.WithinDuration(t, start.Add(time.Minute), open.RetryAt(), time.Second, "process %d", i)
 			assert.Equal(t, 1, len(p.seen.Transitions()), "process %d", i)
 		}

@@ -96,10 +96,10 @@ func (v *viewer) showState(c *core, s *standing, at int64) {
 		}
 	case s.State == c.state:
 	case s.State == Open:
-		c.open(at, never, why{reason: s.Reason, cause: v.cause(s)}, c.current(at))
+		c.open(at, never, why{reason: s.Reason, cause: v.cause(s)}, v.tally(c, s, at))
 	case s.State == HalfOpen:
 		c.openedUnseen(s, v)
-		c.move(HalfOpen, at, why{reason: reasonElapsed, probe: s.LastProbe}, c.current(at))
+		c.move(HalfOpen, at, why{reason: reasonElapsed, probe: s.LastProbe}, v.tally(c, s, at))
 	default:
 		v.showClosing(c, s, at)
 	}
@@ -112,6 +112,18 @@ func (v *viewer) showState(c *core, s *standing, at int64) {
 		c.cause = cmp.Or(known, c.cause)
 		c.lastFailure = c.cause
 	}
+}
+
+// tally is what has counted towards the end of c's state: in the whole fleet,
+// where its streak opened the breaker.
+func (v *viewer) tally(c *core, s *standing, at int64) counts {
+	switch {
+	case c.state != Closed || !v.remote:
+		return c.current(at)
+	case s.Reason == reasonConsecutive:
+		return counts{calls: s.Streak, failures: s.Streak}
+	}
+	return counts{} // of the process that opened it
 }
 
 // knownFailure is a failure of this process in the present outage. It says more
@@ -153,9 +165,9 @@ func (v *viewer) closing(c *core, s *standing) why {
 
 func (v *viewer) showStreak(c *core, s *standing) {
 	c.known, c.suspect = 0, false
-	if s.State == Closed && c.policy.failMax > 0 {
+	if c.policy.failMax > 0 {
 		c.known = min(s.Streak, maxStreak)
-		c.suspect = s.Suspect == v.origin && v.origin != ""
+		c.suspect = s.State == Closed && s.Suspect == v.origin && v.origin != ""
 	}
 }
 
