@@ -104,9 +104,10 @@ func (s *Summary) setDates(before Summary, now time.Time) {
 	}
 }
 
-// recall sets what an upstream said to the run before, where a breaker that an
-// earlier process opened refused the calls of this one.
-func (s *Summary) recall(before Summary, ended error) {
+// Recall sets what an upstream said to the run before, where a breaker that an
+// earlier process opened refused the calls of this one. ended is the error that
+// Stopped reports.
+func (s *Summary) Recall(before Summary, ended error) {
 	open, refused := errors.AsType[*resilience.OpenError](ended)
 	if !refused || open.Origin() == "" || before.Stopped == nil || before.Stopped.Upstream != s.Stopped.Upstream {
 		return

@@ -346,7 +346,7 @@ func (r *run) finish(start time.Time) (Summary, error) {
 	}
 	ended = ended.Until(breakers...)
 	r.summary.Stopped = ended.Report(r.Places)
-	r.summary.recall(r.before, ended)
+	r.summary.Recall(r.before, ended)
 	r.logStop(r.summary.Stopped)
 	return r.summary, ended
 }

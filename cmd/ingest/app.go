@@ -20,6 +20,7 @@ import (
 
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline/journal"
+	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/pipeline/state"
 )
 
@@ -43,6 +44,7 @@ type app struct {
 	state   *state.State     // nil unless the journal is in an object store
 	opened  *journal.Journal // of the open pipeline
 	dry     bool             // the run is a dry one
+	store   resilience.Store // of shared breakers; nil if there is none
 	shared  string           // where the breakers are shared, for people; empty if they are not
 	audit   *auditLog        // nil without one
 

@@ -16,7 +16,6 @@ import (
 	"github.com/penstock-go/penstock/internal/plain"
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/source"
-	"github.com/penstock-go/penstock/resilience"
 )
 
 // heldLines bounds how many lines wait to be sorted.
@@ -221,7 +220,7 @@ func (d *display) unopened(ctx context.Context, err error) error {
 		return err
 	}
 	summary := pipeline.Summary{Destination: d.app.destination(), Stopped: stop.Report(d.app.places())}
-	summary.SetBreakers(stop, resilience.Milvus.Snapshot(), resilience.S3.Snapshot(), resilience.LLM.Snapshot())
+	summary.SetBreakers(stop, snapshots()...)
 	d.app.countWaiting(ctx, &summary)
 	if verb := verb(d.app.parsed); verb == "delete" || verb == "verify" {
 		d.refuse(summary)

@@ -52,7 +52,7 @@ func (c *doctorCmd) Run(ctx context.Context, a *app) error {
 		show(f, code)
 	})
 	if err == nil {
-		err = a.closeBreakers(ctx, well)
+		err = a.examineBreakers(ctx, c.Wait, well, show)
 	}
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/filestate"
 	"github.com/penstock-go/penstock/resilience/natsstore"
@@ -22,8 +23,8 @@ import (
 
 // Sharing holds the flags for breakers that outlive a process.
 type Sharing struct {
-	Shared string `group:"monitoring" env:"PENSTOCK_SHARED" placeholder:"URL" help:"Share the circuit breakers with the processes of other machines through redis://, rediss:// or nats://. Default: with those that use the same state folder."`
-	Now    bool   `group:"monitoring" help:"Close the circuit breakers first: call the upstreams although an earlier run found them down."`
+	Shared string `group:"monitoring" env:"PENSTOCK_SHARED" placeholder:"URL" help:"Share the circuit breakers with the processes of other machines through redis://, rediss://, nats:// or tls://. Default: with those that use the same state folder."`
+	Now    bool   `group:"monitoring" help:"Close the circuit breakers first, for all that share them: call the upstreams although an earlier run found them down."`
 }
 
 const (
@@ -42,7 +43,7 @@ const (
 
 // share makes the breakers of this process those of others: of a fleet, or of
 // the runs before and after this one.
-func (a *app) share() error {
+func (a *app) share(ctx context.Context) error {
 	store, config, err := a.sharedStore()
 	if err != nil || store == nil {
 		return err
@@ -51,7 +52,7 @@ func (a *app) share() error {
 	if a.shared = publicAddress(a.settings.Shared); a.settings.Shared == "" {
 		a.shared = filepath.Join(a.folder(), breakersFile)
 	}
-	config.Logger = a.log
+	a.store, config.Logger = store, a.log
 	fleet := resilience.NewFleet(store, config)
 	a.later(fleet.Close)
 	resilience.Default.Join(fleet)
@@ -59,29 +60,78 @@ func (a *app) share() error {
 		return nil
 	}
 	for _, b := range breakers() {
-		b.Reset()
+		lift(ctx, b)
 	}
 	return nil
 }
 
-// closeBreakers closes those of the upstreams that were found to be well.
-func (a *app) closeBreakers(ctx context.Context, well map[string]bool) error {
+// lift closes a breaker that refuses calls, ends its failures in a row, and
+// replaces a record of it that cannot be read. It reports whether calls were
+// refused.
+func lift(ctx context.Context, b *resilience.Breaker) (refused bool) {
+	refused = b.Check(ctx) != nil // it waits for the store
+	if s := b.Snapshot(); refused || s.Streak > 0 || s.Alone && s.StoreUp {
+		b.Reset()
+	}
+	return refused
+}
+
+// examineBreakers closes those of the upstreams that were found to be well, and
+// says which others refuse calls.
+func (a *app) examineBreakers(
+	ctx context.Context, wait time.Duration, well map[string]bool, show func(pipeline.Finding, int),
+) error {
 	if a.instead != "" && a.settings.Shared == "" {
 		return nil // the folder cannot be written
 	}
-	if err := a.share(); err != nil {
+	if err := a.share(ctx); err != nil {
 		return err
 	}
+	if a.settings.Shared != "" {
+		a.examineShared(ctx, wait, show)
+	}
 	for _, b := range breakers() {
-		if well[b.Name()] && b.Check(ctx) != nil {
-			b.Reset()
+		name := b.Name()
+		isWell, examined := well[name]
+		switch {
+		case isWell && lift(ctx, b):
+			show(pipeline.Finding{Upstream: name, OK: true, Detail: "its circuit breaker was open, and is closed now"}, exitOK)
+		case examined && !isWell && b.Check(ctx) != nil:
+			show(pipeline.Finding{
+				Upstream: name, Detail: b.Check(ctx).Error(),
+				Hint: "runs call it again after that time, or with --now; once it is well, doctor closes the breaker",
+			}, exitOK)
 		}
 	}
 	return nil
 }
 
+// examineShared asks the server of --shared. Runs do without one that does not
+// answer, each with breakers of its own.
+func (a *app) examineShared(ctx context.Context, wait time.Duration, show func(pipeline.Finding, int)) {
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, &pipeline.SilenceError{Waited: wait})
+	defer cancel()
+	finding := pipeline.Finding{Upstream: "shared", OK: true, Address: a.shared, Detail: "the server of the circuit breakers answers"}
+	code := exitOK
+	if _, err := a.store.Load(ctx, "doctor"); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		finding.OK, finding.Detail, code = false, err.Error(), exitTemporary
+		finding.Hint = "check --shared; until it answers, each process has circuit breakers of its own"
+	}
+	show(finding, code)
+}
+
 func breakers() []*resilience.Breaker {
 	return []*resilience.Breaker{resilience.LLM, resilience.Milvus, resilience.S3}
+}
+
+func snapshots() (all []resilience.Snapshot) {
+	for _, b := range breakers() {
+		all = append(all, b.Snapshot())
+	}
+	return all
 }
 
 func (a *app) sharedStore() (resilience.Store, resilience.FleetConfig, error) {
@@ -143,7 +193,7 @@ func (a *app) redisStore() (resilience.Store, error) {
 
 func (a *app) natsStore() (resilience.Store, error) {
 	conn, err := nats.Connect(a.settings.Shared, nats.Name("ingest"), nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
+		nats.MaxReconnects(-1), nats.PingInterval(2*time.Second), nats.Timeout(2*serverTimeout))
 	if err != nil {
 		return nil, err
 	}

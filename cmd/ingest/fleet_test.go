@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +44,8 @@ func TestRunBeforeRetryAtCallsNothing(t *testing.T) {
 	assert.Equal(t, exitTemporary, retry.code, retry.stderr)
 	search := c.run(t, "search", "what")
 	assert.Equal(t, exitTemporary, search.code, search.stderr)
+	assert.Contains(t, search.stderr, ", or with --now")
+	assert.Contains(t, search.stderr, "cause: "+first.summary.Stopped.Cause)
 	assert.Regexp(t, "run again after [^;]*, or with --now; cause: ", c.run(t, "docs").stdout)
 	assert.Empty(t, logged(t, c.run(t, "docs", "--log-json").stderr, "circuit breaker changed state"),
 		"at level info: another run has made the change")
@@ -61,6 +65,9 @@ func TestFirstRunAfterRetryAtProbes(t *testing.T) {
 	o = c.ingest(t, "docs")
 	assert.Equal(t, exitTemporary, o.code, o.stderr)
 	assert.Equal(t, calls+1, model.Stats().Requests)
+	open := c.record(t, "llm")
+	assert.Equal(t, "open", open.State)
+	assert.Equal(t, ceil(open.Until), *o.summary.Stopped.RetryAt, "the wait that was drawn is in it")
 	<-time.After(time.Until(*o.summary.Stopped.RetryAt))
 	model.Script()
 	o = c.ingest(t, "docs")
@@ -70,6 +77,33 @@ func TestFirstRunAfterRetryAtProbes(t *testing.T) {
 	assert.Zero(t, o.code, o.stderr)
 }
 
+// record is the record of a breaker in the state folder.
+func (c *command) record(t *testing.T, upstream string) (r struct {
+	State string
+	Until time.Time
+},
+) {
+	t.Helper()
+	var file struct {
+		Records map[string]struct {
+			Value struct {
+				State string `json:"state"`
+				Until int64  `json:"open_until"`
+			} `json:"value"`
+		} `json:"records"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(c.read(t, ".penstock/"+breakersFile)), &file))
+	for key, record := range file.Records {
+		if strings.HasPrefix(key, "1/"+upstream+"@") {
+			r.State, r.Until = record.Value.State, time.Unix(0, record.Value.Until).UTC()
+		}
+	}
+	return r
+}
+
+// ceil is the next whole second.
+func ceil(at time.Time) time.Time { return at.Add(time.Second - 1).Truncate(time.Second) }
+
 // An operator who has repaired the upstream need not wait.
 func TestOperatorClosesTheBreakers(t *testing.T) {
 	for name, repair := range map[string]func(*testing.T, *command) output{
@@ -77,6 +111,9 @@ func TestOperatorClosesTheBreakers(t *testing.T) {
 		"doctor": func(t *testing.T, c *command) output {
 			o := c.run(t, "doctor")
 			require.Zero(t, o.code, o.stdout+o.stderr)
+			assert.Contains(t, o.stdout, "ok    llm     its circuit breaker was open, and is closed now\n")
+			o = c.run(t, "doctor")
+			assert.NotContains(t, o.stdout, "circuit breaker")
 			return c.ingest(t, "docs")
 		},
 		"the file is removed": func(t *testing.T, c *command) output {
@@ -99,7 +136,10 @@ func TestOperatorClosesTheBreakers(t *testing.T) {
 func TestDoctorClosesNothingThatIsDown(t *testing.T) {
 	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
 	first := opened(t, c, model)
-	assert.Equal(t, exitTemporary, c.run(t, "doctor").code)
+	doctor := c.run(t, "doctor")
+	assert.Equal(t, exitTemporary, doctor.code)
+	assert.Regexp(t, `(?m)^FAIL  llm     circuit breaker open for "llm", failing fast; next probe in .*\n +runs call it again`,
+		doctor.stdout)
 	o := c.ingest(t, "docs")
 	assert.Equal(t, first.summary.Stopped.RetryAt, o.summary.Stopped.RetryAt)
 }
@@ -125,6 +165,56 @@ func TestBrokenFileOfBreakers(t *testing.T) {
 	o := c.ingest(t, "docs")
 	assert.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stderr, breakersFile)
+}
+
+// A record that cannot be read is said with its file, and an operator closes
+// the breaker as any other.
+func TestBrokenRecordOfABreaker(t *testing.T) {
+	for name, repair := range map[string]func(*testing.T, *command) output{
+		"now":    func(t *testing.T, c *command) output { return c.ingest(t, "docs", "--now") },
+		"doctor": func(t *testing.T, c *command) output { return c.run(t, "doctor") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+			opened(t, c, model)
+			model.Script()
+			file := ".penstock/" + breakersFile
+			c.write(t, file, strings.Replace(c.read(t, file), `"state": "open"`, `"state": "ajar"`, 1))
+			o := repair(t, c)
+			assert.Zero(t, o.code, o.stdout+o.stderr)
+			assert.Contains(t, o.stderr, c.path(file))
+			o = c.ingest(t, "docs")
+			assert.Zero(t, o.code, o.stderr)
+			assert.Empty(t, o.stderr)
+			assert.NotContains(t, c.read(t, file), "ajar")
+		})
+	}
+}
+
+// Nothing is written for breakers that are closed.
+func TestNowWritesNothingForClosedBreakers(t *testing.T) {
+	c, _ := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	corpus(t, c, 3)
+	o := c.ingest(t, "docs", "--now")
+	require.Zero(t, o.code, o.stderr)
+	assert.NoFileExists(t, c.path(".penstock", breakersFile))
+}
+
+// Runs continue without the server that they share breakers through, but it is
+// not as it should be.
+func TestDoctorLooksAtTheSharedServer(t *testing.T) {
+	c, _ := withModel(t, llmtest.Options{})
+	corpus(t, c, 1)
+	for kind, address := range map[string]string{
+		"nobody listens": "redis://:" + sharedPassword + "@127.0.0.1:1", "silent": "nats://" + silence(t),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			o := c.run(t, "doctor", "--wait=500ms", "--shared="+address)
+			assert.Equal(t, exitTemporary, o.code)
+			assert.Regexp(t, `(?m)^FAIL  shared  .+\n +tried (redis|nats)://.*127\.0\.0\.1:\d+\n +check --shared;`, o.stdout)
+			assert.NotContains(t, o.stdout+o.stderr, sharedPassword)
+		})
+	}
 }
 
 // A dry run calls nothing, and is not refused either.
@@ -177,6 +267,7 @@ func TestMachinesShareThroughAServer(t *testing.T) {
 			model.Script()
 			doctor := pod.run(t, "doctor")
 			assert.Zero(t, doctor.code, doctor.stdout+doctor.stderr)
+			assert.Contains(t, doctor.stdout, "ok    shared  the server of the circuit breakers answers")
 			again := c.ingest(t, "docs")
 			assert.Zero(t, again.code, again.stdout+again.stderr)
 

@@ -210,7 +210,7 @@ func (c *verifyCmd) Run(ctx context.Context, a *app) error {
 	options := pipeline.VerifyOptions{Repair: c.Repair, Deep: c.Deep, Sources: c.sources(a)}
 	result, err := p.Verify(ctx, options, a.printFault)
 	if err != nil {
-		return err
+		return stopped(ctx, a, err)
 	}
 	if known, err := a.opened.Destinations(ctx); err == nil && len(known) == 0 && result.Rows+result.Originals == 0 {
 		return a.nothingHere()

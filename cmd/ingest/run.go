@@ -158,7 +158,7 @@ func (c *IngestFlags) config(ctx context.Context, a *app, dry bool) (pipeline.Co
 		err = a.makeFolder()
 	}
 	if err == nil && !dry {
-		err = a.share() // a journal in an object store is read through a breaker
+		err = a.share(ctx) // a journal in an object store is read through a breaker
 	}
 	if err == nil {
 		config.Journal, err = a.journal(ctx, dry)

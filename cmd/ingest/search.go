@@ -32,12 +32,12 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.share(); err != nil {
+	if err := a.share(ctx); err != nil {
 		return err
 	}
 	record, err := pipeline.CollectionRecord(ctx, config.VectorGuard, config.Vectors, config.Collection)
 	if err != nil {
-		return stopped(a, err)
+		return stopped(ctx, a, err)
 	}
 	if record.Model == staticmodel.Name {
 		config.Embeddings, config.Model, config.Dimensions = staticmodel.New(), record.Model, 0
@@ -53,7 +53,7 @@ func (c *searchCmd) Run(ctx context.Context, a *app) error {
 		return usage(fmt.Errorf("--where: %w", err))
 	}
 	if err != nil {
-		return stopped(a, err)
+		return stopped(ctx, a, err)
 	}
 	for i, hit := range hits {
 		if a.settings.JSON {
@@ -76,7 +76,7 @@ func (a *app) searched(ctx context.Context) (pipeline.Config, error) {
 		return config, err
 	}
 	if !a.hasStore() {
-		return config, stopped(a, &stop.Error{
+		return config, stopped(ctx, a, &stop.Error{
 			Kind: stop.Configuration, Upstream: upstream.VectorStore,
 			Err: fmt.Errorf("collection %q: not found; ingest something first, or set --state", config.Collection),
 		})
@@ -84,17 +84,19 @@ func (a *app) searched(ctx context.Context) (pipeline.Config, error) {
 	return config, a.openVectors(&config)
 }
 
-// stopped says why a search stopped as a summary does.
-func stopped(a *app, err error) error {
+// stopped says why a verb that has no summary stopped, as a summary does.
+func stopped(ctx context.Context, a *app, err error) error {
 	ended, ok := errors.AsType[*pipeline.StopError](err)
 	if !ok {
 		return err
 	}
-	report := ended.Report(a.places())
+	s := pipeline.Summary{Stopped: ended.Report(a.places())}
+	s.SetBreakers(ended, snapshots()...)
+	s.Recall(a.lastSummary(ctx), ended)
 	if a.settings.JSON {
-		a.printJSON(map[string]*pipeline.Stop{"stopped": report})
+		a.printJSON(map[string]*pipeline.Stop{"stopped": s.Stopped})
 	}
-	return &stoppedError{stopLine(report, "") + after("; ", a.settings.advice(report)), err}
+	return &stoppedError{stopLine(s) + after("; ", a.settings.advice(s.Stopped)), err}
 }
 
 // stoppedError is a stop in the words of a summary.

@@ -74,6 +74,22 @@ func (a *app) countWaiting(ctx context.Context, s *pipeline.Summary) {
 	}
 }
 
+// lastSummary is the summary of the last run, as far as it is known on this
+// machine.
+func (a *app) lastSummary(ctx context.Context) (last pipeline.Summary) {
+	j := a.opened
+	if j == nil && journal.Exists(a.settings.State) {
+		var err error
+		if j, err = a.localJournal(ctx, true); err != nil {
+			return last // a search says nothing of a journal that it does not need
+		}
+	}
+	if j != nil {
+		last, _, _ = pipeline.LastSummary(ctx, j, a.destination())
+	}
+	return last
+}
+
 func readStatus(ctx context.Context, j *journal.Journal, destination string) (destinationStatus, error) {
 	status := destinationStatus{Destination: destination}
 	var err error

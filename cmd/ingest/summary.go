@@ -40,11 +40,7 @@ func writeSummary(w io.Writer, indent string, ink ink, s pipeline.Summary) {
 }
 
 func writeStop(w io.Writer, indent string, ink ink, s pipeline.Summary) {
-	sooner := ""
-	if s.Breakers[s.Stopped.Upstream] == resilience.Open.String() {
-		sooner = ", or with --now"
-	}
-	fmt.Fprintln(w, indent+ink.bad(plain.Line(stopLine(s.Stopped, sooner))))
+	fmt.Fprintln(w, indent+ink.bad(plain.Line(stopLine(s))))
 }
 
 func writeCounts(line func(format string, args ...any), s pipeline.Summary) {
@@ -107,7 +103,8 @@ func writeEnrichment(line func(format string, args ...any), s pipeline.Summary) 
 
 // stopLine says why a run ended early. The upstream's own words come last,
 // where they remain on the screen.
-func stopLine(stop *pipeline.Stop, sooner string) string {
+func stopLine(s pipeline.Summary) string {
+	stop := s.Stopped
 	reason := stop.Reason
 	if stop.Cause != "" {
 		reason = withoutCause(reason, stop.Cause)
@@ -115,7 +112,10 @@ func stopLine(stop *pipeline.Stop, sooner string) string {
 	line := "stopped (" + string(stop.Kind) + after(", ", upstreamWords(stop)) +
 		after(", model ", stop.Model) + ")" + after(": ", localTimes(reason))
 	if stop.RetryAt != nil {
-		line += "; run again after " + clock(*stop.RetryAt) + sooner
+		line += "; run again after " + clock(*stop.RetryAt)
+		if s.Breakers[stop.Upstream] == resilience.Open.String() {
+			line += ", or with --now"
+		}
 	}
 	return line + after("; cause: ", stop.Cause)
 }
