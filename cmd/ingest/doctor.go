@@ -23,10 +23,10 @@ type doctorCmd struct {
 
 // Help describes the verb.
 func (doctorCmd) Help() string {
-	return `Looks at the state folder, the object store, the vector store, the embedding model and, with --enrich, the chat ` +
-		`model. It writes nothing to them. ` +
-		`It closes the circuit breaker of an upstream that answers well, which an earlier run has opened. For each problem it prints the address that it tried and the remedy; the exit ` +
-		`code is that of a run.
+	return `Looks at the state folder, the object store, the vector store, the embedding model, with --enrich the chat ` +
+		`model, and with --shared the server of the circuit breakers. It writes nothing to them, but it closes the ` +
+		`circuit breaker of an upstream that answers well. For each problem it prints the address that it tried and ` +
+		`the remedy; the exit code is that of a run, and 75 for a server of --shared that does not answer.
 
 ` + exampleOf("ingest doctor", "ingest doctor --milvus milvus.internal:19530 --wait 5s")
 }

@@ -111,7 +111,9 @@ func (a *app) examineBreakers(
 func (a *app) examineShared(ctx context.Context, wait time.Duration, show func(pipeline.Finding, int)) {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, &pipeline.SilenceError{Waited: wait})
 	defer cancel()
-	finding := pipeline.Finding{Upstream: "shared", OK: true, Address: a.shared, Detail: "the server of the circuit breakers answers"}
+	finding := pipeline.Finding{
+		Upstream: "shared", OK: true, Address: a.shared, Detail: "the server of the circuit breakers answers",
+	}
 	code := exitOK
 	if _, err := a.store.Load(ctx, "doctor"); err != nil {
 		if ctx.Err() != nil {

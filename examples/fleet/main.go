@@ -48,7 +48,7 @@ func main() {
 		exit(work(context.Background(), text, os.Stdin, os.Stdout))
 	}
 	var c config
-	flag.StringVar(&c.store, "store", "", "redis://, rediss:// or nats:// `URL`, or a file; a temporary file by default")
+	flag.StringVar(&c.store, "store", "", "redis://, rediss://, nats:// or tls:// `URL`, or a file; a temporary file by default")
 	flag.DurationVar(&c.timeout, "timeout", time.Second, "how long a call waits for the store at most")
 	flag.DurationVar(&c.reset, "reset", 3*time.Second, "how long the breaker stays open")
 	flag.DurationVar(&c.pace, "pace", 200*time.Millisecond, "from one call of a worker to its next")
@@ -79,6 +79,11 @@ func run(ctx context.Context, c config, out io.Writer) error {
 	if c.store == "" {
 		c.store = filepath.Join(folder, "breakers.json")
 	}
+	_, shut, err := open(c.store, "check") // one error, and not one a worker
+	if err != nil {
+		return fmt.Errorf("-store: %w", err)
+	}
+	shut()
 	u, err := serve()
 	if err != nil {
 		return err

@@ -63,11 +63,15 @@ func tellsTheOutage(t *testing.T, store string) {
 	} {
 		assert.Equal(t, times, strings.Count(told, what), what)
 	}
-	assert.GreaterOrEqual(t, strings.Count(told, " a call fails"), failMax+2)
+	assert.GreaterOrEqual(t, strings.Count(told, " a call "), failMax+2)
 	assert.Equal(t, 3, strings.Count(told, " probes\n"), "two that fail, and one that closes it")
 }
 
 func TestStoreIsChecked(t *testing.T) {
+	var out bytes.Buffer
+	err := run(t.Context(), config{store: "/no folder/breakers.json"}, &out)
+	assert.ErrorContains(t, err, "-store: filestate: cannot open /no folder/breakers.json: ")
+	assert.Empty(t, out.String())
 	for _, url := range []string{"memcached://localhost", "no folder/breakers.json", "redis://localhost/x"} {
 		_, _, err := open(url, "prod")
 		assert.Error(t, err, url)

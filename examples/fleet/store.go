@@ -29,10 +29,10 @@ func open(address, name string) (store resilience.Store, shut func(), err error)
 	switch u.Scheme {
 	case "redis", "rediss":
 		return openRedis(address, name)
-	case "nats":
+	case "nats", "tls":
 		return openNATS(address, name)
 	}
-	return nil, nil, fmt.Errorf("%q is not redis, rediss or nats", u.Scheme)
+	return nil, nil, fmt.Errorf("%q is not redis, rediss, nats or tls", u.Scheme)
 }
 
 func openRedis(address, name string) (resilience.Store, func(), error) {

@@ -97,11 +97,19 @@ func (w *worker) call(ctx context.Context) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		w.tell(event{Kind: failed, What: "a call fails"})
+		w.tell(event{Kind: failed, What: w.failure()})
 		return errors.New(resp.Status)
 	}
 	w.tell(event{Kind: called})
 	return nil
+}
+
+// failure says that a call was let through before the breaker opened.
+func (w *worker) failure() string {
+	if w.breaker.State() == resilience.Open {
+		return "a call that was in flight fails"
+	}
+	return "a call fails"
 }
 
 // event is what a worker tells.

@@ -1,7 +1,7 @@
 // Package natsstore keeps the records of shared breakers in a key-value bucket
 // of NATS JetStream.
 //
-//	nc, err := nats.Connect("nats://nats:4222",
+//	nc, err := nats.Connect("nats://nats:4222", nats.RetryOnFailedConnect(true),
 //		nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
 //	js, err := jetstream.New(nc)
 //	store := natsstore.New(js, "prod", natsstore.Config{Replicas: 3})
@@ -11,9 +11,10 @@
 //
 // It is yours: its addresses, credentials and TLS are as you made them, and you
 // close it after the fleet. A call ends with its context, and fails at once
-// while the connection is lost. A client gives up after 60 attempts to connect
-// again, and notices after some minutes that a connection is cut without a
-// word; until then the store is down for it. Set both, as above. NATS 2.10 or
+// while the connection is lost. By default a program does not start while NATS
+// is down, and a client gives up after 60 attempts to connect again, and
+// notices after some minutes that a connection is cut without a word; until
+// then the store is down for it. Set all three options, as above. NATS 2.10 or
 // newer has what the store needs.
 //
 // # The bucket

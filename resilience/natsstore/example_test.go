@@ -13,7 +13,8 @@ import (
 
 // The store of the fleet "prod" in three servers.
 func Example() { //nolint:testableexamples // needs a server
-	nc, err := nats.Connect("nats://nats:4222", nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
+	nc, err := nats.Connect("nats://nats:4222", nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return
