@@ -95,7 +95,9 @@ func (a *app) examineBreakers(
 		isWell, examined := well[name]
 		switch {
 		case isWell && lift(ctx, b):
-			show(pipeline.Finding{Upstream: name, OK: true, Detail: "its circuit breaker was open, and is closed now"}, exitOK)
+			show(pipeline.Finding{
+				Upstream: name, OK: true, Detail: "its circuit breaker was open, and is closed now",
+			}, exitOK)
 		case examined && !isWell && b.Check(ctx) != nil:
 			show(pipeline.Finding{
 				Upstream: name, Detail: b.Check(ctx).Error(),

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/penstock-go/penstock/pipeline"
@@ -52,7 +53,8 @@ func (p *pace) watch() (end func()) {
 
 // wait waits for the time that next has returned, and reports whether a pass is
 // to begin. Where it waits for breakers, it ends as soon as they are closed by
-// something else: another process that shares them, or an operator.
+// something else, and lasts longer where they have opened again: by another
+// process that shares them, or an operator.
 func (p *pace) wait(ctx context.Context, next time.Time) bool {
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
@@ -61,9 +63,13 @@ func (p *pace) wait(ctx context.Context, next time.Time) bool {
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
-			return true
+			left := time.Until(p.refused())
+			if !p.probes || left <= 0 {
+				return true
+			}
+			timer.Reset(left)
 		case <-p.closed:
-			if p.probes && p.refused().IsZero() {
+			if p.probes && p.allClosed() {
 				return ctx.Err() == nil
 			}
 		}
@@ -84,7 +90,7 @@ func (p *pace) wait(ctx context.Context, next time.Time) bool {
 //     to do.
 func (p *pace) next(now time.Time, summary pipeline.Summary, ended error) time.Time {
 	probe := p.probe(ended)
-	p.probes = !probe.IsZero() && probe.Equal(p.refused())
+	p.probes = !probe.IsZero() && !throttledUntil(ended, probe)
 	p.failed++
 	if !probe.IsZero() || !failedUpstream(ended) || summary.Worked(ended) {
 		p.failed = 0
@@ -103,16 +109,36 @@ func (p *pace) next(now time.Time, summary pipeline.Summary, ended error) time.T
 	return now.Add(min(p.interval, reset))
 }
 
-// probe is when the last breaker admits a probe, or when the time is over that
-// an upstream asked for, whichever is later; zero if there is nothing to wait
-// for.
+// probe is when the last breaker admits a probe, when that of another process
+// must be over, or when the time is over that an upstream asked for, whichever
+// is latest; zero if there is nothing to wait for.
 func (p *pace) probe(ended error) time.Time {
 	probe := p.refused()
 	stopped, ok := errors.AsType[*pipeline.StopError](ended)
-	if ok && stop.Throttled(ended) && stopped.RetryAt.After(probe) {
+	if ok && (stop.Throttled(ended) || probed(ended)) && stopped.RetryAt.After(probe) {
 		probe = stopped.RetryAt
 	}
 	return probe
+}
+
+// throttledUntil reports whether an instant is the one that an upstream asked
+// to wait for.
+func throttledUntil(ended error, at time.Time) bool {
+	stopped, ok := errors.AsType[*pipeline.StopError](ended)
+	return ok && stop.Throttled(ended) && stopped.RetryAt.Equal(at)
+}
+
+// probed reports whether a pass was refused because another process probes.
+func probed(ended error) bool {
+	open, refused := errors.AsType[*resilience.OpenError](ended)
+	return refused && open.State() == resilience.HalfOpen
+}
+
+func (p *pace) allClosed() bool {
+	return !slices.ContainsFunc(p.breakers, func(b *resilience.Breaker) bool {
+		s := b.Snapshot()
+		return s.State != resilience.Closed && !s.Shadow
+	})
 }
 
 // refused is until when an open breaker refuses calls; zero without one.

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-go/penstock/pipeline"
 	"github.com/penstock-go/penstock/pipeline/stop"
 	"github.com/penstock-go/penstock/resilience"
+	"github.com/penstock-go/penstock/resilience/storetest"
 	"github.com/penstock-go/penstock/testutil"
 )
 
@@ -265,4 +266,60 @@ func TestPassBeginsWhenTheBreakersAreClosed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of several services that share a breaker one sends the probe. The others wait
+// for what becomes of it.
+func TestPassWaitsForTheProbeOfAnotherProcess(t *testing.T) {
+	for name, row := range map[string]struct {
+		end  func(*resilience.Permit)
+		want time.Duration // from the deadline
+	}{
+		"good":   {func(p *resilience.Permit) { p.Done(nil) }, 3 * time.Second},
+		"failed": {func(p *resilience.Permit) { p.Done(errModel) }, 63 * time.Second},
+		"killed": {func(*resilience.Permit) {}, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &storetest.Memory{}
+				one, other := inFleet(t, store), inFleet(t, store)
+				p := newPace(time.Hour, one)
+				defer p.watch()()
+				time.Sleep(time.Second) // of the bubble's clock
+				other.Trip("drill")
+				synctest.Wait()
+				start := time.Now()
+				next := p.next(start, pipeline.Summary{}, stop.Of(refusalOf(t, one)))
+				require.True(t, p.wait(t.Context(), next))
+				assert.Equal(t, time.Minute, time.Since(start).Round(time.Second))
+
+				start = time.Now()
+				permit, err := other.Allow(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				ended := stop.Of(refusalOf(t, one))
+				time.AfterFunc(3*time.Second, func() { row.end(permit) })
+				require.True(t, p.wait(t.Context(), p.next(start, pipeline.Summary{}, ended)))
+				assert.Equal(t, row.want, time.Since(start).Round(time.Second))
+			})
+		})
+	}
+}
+
+func inFleet(t *testing.T, store *storetest.Memory) *resilience.Breaker {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	fleet := resilience.NewFleet(store.Client(), resilience.FleetConfig{Stagger: -1, Logger: quiet})
+	t.Cleanup(func() { assert.NoError(t, fleet.Close()) })
+	b, err := resilience.New("llm", resilience.Config{Shared: fleet, Logger: quiet})
+	require.NoError(t, err)
+	synctest.Wait()
+	return b
+}
+
+func refusalOf(t *testing.T, b *resilience.Breaker) error {
+	t.Helper()
+	err := b.Do(t.Context(), func(context.Context) error { return nil })
+	require.ErrorIs(t, err, resilience.ErrOpen)
+	return err
 }
