@@ -20,8 +20,8 @@ import (
 
 	"github.com/penstock-go/penstock/metrics"
 	"github.com/penstock-go/penstock/pipeline/journal"
-	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/pipeline/state"
+	"github.com/penstock-go/penstock/resilience"
 )
 
 // app is one run of the command.

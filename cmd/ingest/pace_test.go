@@ -285,7 +285,6 @@ func TestPassWaitsForTheProbeOfAnotherProcess(t *testing.T) {
 				one, other := inFleet(t, store), inFleet(t, store)
 				p := newPace(time.Hour, one)
 				defer p.watch()()
-				time.Sleep(time.Second) // of the bubble's clock
 				other.Trip("drill")
 				synctest.Wait()
 				start := time.Now()
