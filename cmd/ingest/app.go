@@ -44,7 +44,7 @@ type app struct {
 	state   *state.State     // nil unless the journal is in an object store
 	opened  *journal.Journal // of the open pipeline
 	dry     bool             // the run is a dry one
-	store   resilience.Store // of shared breakers; nil if there is none
+	store   resilience.Store // of shared breakers; may be nil
 	shared  string           // where the breakers are shared, for people; empty if they are not
 	audit   *auditLog        // nil without one
 
