@@ -274,7 +274,7 @@ func TestEndOfAStreamDecidesItsOutcome(t *testing.T) {
 	}{
 		"whole": {echo, func(t *testing.T, both grpc_testing.TestService_FullDuplexCallClient, _ func()) {
 			for range 3 {
-				require.NoError(t, both.Send(&grpc_testing.StreamingOutputCallRequest{}))
+				assert.NoError(t, both.Send(&grpc_testing.StreamingOutputCallRequest{}))
 				_, err := both.Recv()
 				require.NoError(t, err)
 			}
@@ -328,21 +328,41 @@ func TestDeadlineOfAStreamInUseIsAFailure(t *testing.T) {
 		c := dial(t, addr, grpcdoor.Config{Breaker: b, Settled: func(v resilience.Verdict) {
 			told = append(told, v.Outcome)
 		}})
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		ctx := deadline{t.Context(), make(chan struct{})}
 		both, err := c.FullDuplexCall(ctx)
 		require.NoError(t, err)
-		sending := make(chan struct{})
+		began, sending := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(sending)
+			assert.NoError(t, both.Send(&grpc_testing.StreamingOutputCallRequest{}))
+			close(began)
 			for both.Send(&grpc_testing.StreamingOutputCallRequest{}) == nil {
 				runtime.Gosched()
 			}
 		}()
+		go func() { <-began; close(ctx.over) }()
 		_, err = both.Recv()
 		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
 		<-sending
-		cancel()
 		assert.Equal(t, []resilience.Outcome{resilience.Failure}, told)
+	}
+}
+
+// deadline is a context whose deadline passes when the test says so.
+type deadline struct {
+	context.Context
+
+	over chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.over }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 
