@@ -45,6 +45,7 @@ const (
 
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	fresh      = time.Minute      // in which no clock drifts far
 	steady     = 10 * time.Second // up for so long, the store is trusted again
 	pollEvery  = 5 * time.Second  // give or take a fifth
 )
@@ -73,6 +74,7 @@ type Fleet struct {
 	tasks  tasks
 
 	offset atomic.Int64 // from clock to the store's, in nanoseconds
+	asOf   atomic.Int64 // when the store's clock was heard last, of clock
 	synced atomic.Bool  // offset is known
 
 	first chan struct{} // closed once the store has answered, or has failed to
@@ -158,7 +160,9 @@ func (f *Fleet) heard(r Record) {
 	if r.Now.IsZero() {
 		return
 	}
-	offset := r.Now.UnixNano() - f.clock.now()
+	now := f.clock.now()
+	f.asOf.Store(now)
+	offset := r.Now.UnixNano() - now
 	for {
 		old := f.offset.Load()
 		if f.synced.Load() && offset <= old && offset >= old-int64(f.cfg.Timeout) {
@@ -170,6 +174,9 @@ func (f *Fleet) heard(r Record) {
 		}
 	}
 }
+
+// heardAgo is the age of what is known of the store's clock.
+func (f *Fleet) heardAgo() time.Duration { return time.Duration(f.clock.now() - f.asOf.Load()) }
 
 // run keeps a session with the store.
 func (f *Fleet) run() {

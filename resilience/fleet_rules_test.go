@@ -613,6 +613,37 @@ func TestStoresClockSteps(t *testing.T) {
 	}
 }
 
+// drifting is a clock that loses or gains so many hundredths of its time.
+type drifting struct {
+	since      time.Time
+	hundredths time.Duration
+}
+
+func (d drifting) Now() time.Time {
+	return d.since.Add(time.Since(d.since) * (100 + d.hundredths) / 100)
+}
+
+// What a process knows of the store's clock grows old with the last answer. It
+// learns the deadline of an opening by its next question, and rewrites nothing.
+func TestClockOfAProcessDrifts(t *testing.T) {
+	for _, hundredths := range []time.Duration{-1, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &storetest.Memory{}
+			clock := drifting{time.Now(), hundredths}
+			one := newProcess(t, store, "one", resilience.Config{}, resilience.FleetConfig{})
+			two := newProcess(t, store, "two", resilience.Config{Clock: clock}, resilience.FleetConfig{Clock: clock})
+			settle(time.Hour)
+			openBy(t, one)
+			written := string(store.Records()["1/llm"].Value)
+			settle(20 * time.Second)
+			assert.Equal(t, written, string(store.Records()["1/llm"].Value))
+			wait := time.Until(one.refusal(t).RetryAt())
+			assert.Equal(t, 40*time.Second, wait)
+			assert.InDelta(t, wait, two.refusal(t).RetryAt().Sub(clock.Now()), float64(100*time.Millisecond))
+		})
+	}
+}
+
 // Processes that follow one another remember nothing but the record. A clock
 // of the store that has stepped back keeps none of them out for longer than the
 // wait, the pause or the lease that was written.

@@ -382,6 +382,7 @@ func TestUnreadableRecordIsLeftAlone(t *testing.T) {
 		synctest.Wait()
 		p.Reset()
 		require.NoError(t, p.Do(t.Context(), fine))
+		synctest.Wait() // the other one follows
 		openBy(t, other)
 		synctest.Wait()
 		p.isRefused(t)

@@ -542,6 +542,10 @@ func (l *link) refuseLocked() {
 // answeredLocked takes what the store says: it is the truth.
 func (l *link) answeredLocked(r Record) {
 	if r.Version == l.version {
+		if l.mirrorsLocked() && l.standing.State == Open { // the store's clock is known better
+			l.rebaseLocked()
+			l.followLocked(true)
+		}
 		return
 	}
 	s, err := readStanding(r)
@@ -555,8 +559,20 @@ func (l *link) answeredLocked(r Record) {
 		return
 	}
 	l.standing = s
+	l.rebaseLocked()
 	l.warnLocked()
 	l.followLocked(true)
+}
+
+// rebaseLocked has the standing be written again if the store's clock has
+// stepped back since it was. What was heard of that clock must be new: the one
+// of this process may drift.
+func (l *link) rebaseLocked() {
+	now := l.b.now()
+	if l.fleet.heardAgo() <= fresh && l.viewer(now).rebase(&l.standing, now) {
+		l.owed = true
+		l.enqueueLocked(&request{})
+	}
 }
 
 // followLocked takes over what the standing says. remote says that another
@@ -572,16 +588,12 @@ func (l *link) followLocked(remote bool) {
 		return
 	}
 	l.phase = following
-	v := l.viewer(now)
-	if v.rebase(s, now) {
-		l.owed = true
-		l.enqueueLocked(&request{})
-	}
 	if remote && s.State == Closed && c.state != Closed && c.held == free && l.stagger > 0 {
 		l.staggerLocked(now)
 		return
 	}
 	l.closeAt = 0
+	v := l.viewer(now)
 	v.remote = remote
 	l.b.stepLocked(func(c *core) {
 		c.joined, c.joining = true, false
@@ -736,6 +748,7 @@ func (l *link) reachedLocked(r Record) {
 		l.enqueueLocked(&request{})
 	case !s.quiet(), c.state == Closed && c.held == free, s.Generation > was.generation:
 		l.standing, l.phase = s, following
+		l.rebaseLocked()
 		l.followLocked(true)
 	default: // opened here since, while nobody else has seen a reason to
 		l.standing, l.phase = s, alone

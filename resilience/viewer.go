@@ -32,7 +32,8 @@ func (v *viewer) local(at int64) int64 {
 
 // rebase moves the instants of a state that began in the future: the store's
 // clock has stepped back since. Without that, processes which follow one
-// another would each wait as if the state had just begun.
+// another would each wait as if the state had just begun. The store's
+// clock must be known well.
 func (v *viewer) rebase(s *standing, now int64) (moved bool) {
 	ahead := s.Since - (now + v.shift)
 	if s.State == Closed || ahead <= v.slack {
@@ -269,9 +270,8 @@ func (v *viewer) stamp(was, before, after int64) int64 {
 func (v *viewer) writeState(n *standing, before, after *core) {
 	n.State = after.state
 	if after.gen != before.gen {
-		n.Generation = after.gen
+		n.Generation, n.Since = after.gen, after.since+v.shift
 	}
-	n.Since = v.stamp(n.Since, before.since, after.since)
 	n.Episode = v.stamp(n.Episode, before.episode, after.episode)
 	n.OpenedAt = v.stamp(n.OpenedAt, before.openedAt, after.openedAt)
 	switch {
