@@ -64,7 +64,7 @@ const (
 // denied credential (Config.StopOnDenied). Failures are shared as an origin and
 // a reason, never as text.
 type Fleet struct {
-	store Store
+	store guarded
 	cfg   FleetConfig
 	self  string
 	clock timer
@@ -72,6 +72,7 @@ type Fleet struct {
 	ctx    context.Context //nolint:containedctx // that of the fleet's goroutines, from NewFleet to Close
 	cancel context.CancelFunc
 	tasks  tasks
+	lines  tasks // of the log
 
 	offset atomic.Int64 // from clock to the store's, in nanoseconds
 	asOf   atomic.Int64 // when the store's clock was heard last, of clock
@@ -88,7 +89,8 @@ type Fleet struct {
 	links   map[string]map[*link]struct{}
 	records map[string]Record // of keys that nobody here has asked for yet
 	abort   context.CancelCauseFunc
-	upSince int64 // of clock
+	upSince int64         // of clock
+	lasted  time.Duration // how long the store was up when it was lost
 	// warned: the log says that the store does not answer; unexplained: it does
 	// not say why.
 	warned, unexplained bool
@@ -103,7 +105,7 @@ func NewFleet(store Store, cfg FleetConfig) *Fleet {
 	cfg.Timeout = cmp.Or(max(cfg.Timeout, 0), defaultFleetTimeout)
 	cfg.Lease = cmp.Or(max(cfg.Lease, 0), defaultLease)
 	f := &Fleet{
-		store: store, cfg: cfg, clock: newTimer(cfg.Clock),
+		store: guarded{store}, cfg: cfg, clock: newTimer(cfg.Clock),
 		self:  fmt.Sprintf("%s/%016x", cfg.Origin, rand.Uint64()),
 		first: make(chan struct{}), links: map[string]map[*link]struct{}{}, records: map[string]Record{},
 	}
@@ -113,13 +115,21 @@ func NewFleet(store Store, cfg FleetConfig) *Fleet {
 }
 
 // Close leaves the fleet: its breakers continue on their own. It waits for
-// what is being written and for the fleet's goroutines, at most about
-// FleetConfig.Timeout.
+// what is being written, at most FleetConfig.Timeout, and for the fleet's
+// goroutines, at most twice as long: a Store may hang in spite of its contexts.
 func (f *Fleet) Close() error {
 	f.flush()
 	f.cancel()
 	f.lost(nil)
-	f.tasks.end()
+	ended := make(chan struct{})
+	go func() { f.tasks.end(); f.lines.end(); close(ended) }()
+	patience := time.NewTimer(2 * f.cfg.Timeout)
+	defer patience.Stop()
+	select {
+	case <-ended:
+	case <-patience.C:
+		go f.log(slog.LevelWarn, "the store of shared circuit breakers does not end its calls, they are left to themselves")
+	}
 	return nil
 }
 
@@ -146,6 +156,12 @@ func (f *Fleet) flush() {
 			return
 		}
 	}
+}
+
+func (f *Fleet) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
 }
 
 // Up reports whether the store answers.
@@ -182,8 +198,8 @@ func (f *Fleet) heardAgo() time.Duration { return time.Duration(f.clock.now() - 
 func (f *Fleet) run() {
 	wait := firstRetry
 	for f.ctx.Err() == nil {
-		err := f.session()
-		if f.lost(err) >= steady {
+		f.lost(f.session())
+		if f.tookUp() >= steady {
 			wait = firstRetry
 		}
 		pause := time.NewTimer(wait/2 + rand.N(wait/2+1))
@@ -283,12 +299,21 @@ func (f *Fleet) reached(found map[string]Record) {
 	deliverAll(all)
 }
 
-// lost parts every breaker from the store, and returns how long it was up.
-func (f *Fleet) lost(cause error) (lasted time.Duration) {
+// tookUp is how long the store that was lost last was up.
+func (f *Fleet) tookUp() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lasted := f.lasted
+	f.lasted = 0
+	return lasted
+}
+
+// lost parts every breaker from the store.
+func (f *Fleet) lost(cause error) {
 	f.mu.Lock()
 	was := f.up
 	if was {
-		lasted = time.Duration(f.clock.now() - f.upSince)
+		f.lasted = time.Duration(f.clock.now() - f.upSince)
 	}
 	f.up, f.records = false, nil
 	f.live.Store(false)
@@ -317,7 +342,6 @@ func (f *Fleet) lost(cause error) (lasted time.Duration) {
 			slog.Any("error", cause))
 	}
 	deliverAll(all)
-	return lasted
 }
 
 func (f *Fleet) log(level slog.Level, what string, attrs ...slog.Attr) {
@@ -328,7 +352,7 @@ func (f *Fleet) log(level slog.Level, what string, attrs ...slog.Attr) {
 
 // about names the store, if that has a name.
 func (f *Fleet) about() slog.Attr {
-	if named, ok := f.store.(fmt.Stringer); ok {
+	if named, ok := f.store.Store.(fmt.Stringer); ok {
 		return slog.String("store", named.String())
 	}
 	return slog.Attr{} // which handlers leave out
@@ -407,14 +431,25 @@ func (f *Fleet) add(l *link) {
 	if f.links[l.key] == nil {
 		f.links[l.key] = map[*link]struct{}{}
 	}
+	known, there := f.knownLocked(l.key)
 	f.links[l.key][l] = struct{}{}
 	switch {
+	case f.up && there:
+		l.reached(known)
 	case f.up:
 		l.reached(f.records[l.key])
 		delete(f.records, l.key)
 	case f.answered():
 		l.part()
 	}
+}
+
+// knownLocked is the record of a key as another breaker of it knows it.
+func (f *Fleet) knownLocked(key string) (r Record, there bool) {
+	for l := range f.links[key] {
+		return l.record(), true
+	}
+	return r, false
 }
 
 func (f *Fleet) answered() bool {
@@ -432,6 +467,9 @@ func (f *Fleet) remove(l *link) {
 	delete(f.links[l.key], l)
 	if len(f.links[l.key]) == 0 {
 		delete(f.links, l.key)
+		if f.up {
+			f.rememberLocked(l.key, l.record())
+		}
 	}
 	l.part()
 }

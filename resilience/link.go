@@ -51,10 +51,12 @@ type link struct {
 	owed     bool    // the store has lost the standing
 	hint     *Record // pushed during a flight
 	flights  uint64
+	waits    bool  // for the answer to a request
+	sent     int64 // when that was sent, of the fleet's clock
 	closeAt  int64 // when this process takes over that the breaker is closed; 0 for now
 	parted   parting
 	keeping  bool   // the keeper's timer runs
-	broken   uint64 // the version of a record that cannot be read
+	broken   Record // one that cannot be read; its Version is 0 for none
 	warned   string
 }
 
@@ -88,6 +90,9 @@ func newLink(b *Breaker, f *Fleet, key string) *link {
 func (b *Breaker) join(f *Fleet) {
 	if b.shadow {
 		return
+	}
+	if old := b.link.Load(); old != nil && old.fleet.isClosed() {
+		b.quit()
 	}
 	b.mu.Lock()
 	if b.link.Load() != nil {
@@ -180,11 +185,19 @@ func (l *link) viewer(now int64) *viewer {
 // that four to a millisecond fit in the word until 2069.
 const generationEpoch = 946_684_800_000
 
+// highest is where generations of a clock end, in 2068: what comes after a
+// later one is left for moves.
+const highest = maxGeneration - 1<<32
+
 // floor is the least generation of the next move: one that no process has
 // had, also if the store has lost what it knew.
 func (l *link) floorLocked(v *viewer, now int64) uint64 {
 	millis := (now+v.shift)/int64(time.Millisecond) - generationEpoch
-	return min(max(l.standing.Generation+1, uint64(max(millis, 0))*4), maxGeneration)
+	byClock := uint64(max(millis, 0)) * 4
+	if byClock > highest {
+		byClock = 0 // a clock that is wrong by decades
+	}
+	return max(l.standing.Generation+1, byClock)
 }
 
 // baseLocked is the fleet's breaker as it is known here.
@@ -265,7 +278,7 @@ func (l *link) operate(event func(*core)) {
 func (l *link) actedHere() {
 	why := "the store does not answer"
 	l.b.mu.Lock()
-	if l.broken != 0 {
+	if l.broken.Version != 0 {
 		why = "the record cannot be read"
 	}
 	l.b.mu.Unlock()
@@ -342,15 +355,33 @@ func (l *link) wait(r *request) (moved bool) {
 	if r == nil {
 		return false
 	}
-	patience := time.NewTimer(l.fleet.cfg.Timeout + l.fleet.cfg.Timeout/2)
+	most := l.fleet.cfg.Timeout + l.fleet.cfg.Timeout/2
+	patience := time.NewTimer(most)
 	defer patience.Stop()
-	select {
-	case <-r.done:
-	case <-patience.C:
-		l.fleet.lost(context.DeadlineExceeded)
-		<-r.done
+	for {
+		select {
+		case <-r.done:
+			return r.moved
+		case <-patience.C:
+		}
+		left := most - l.unanswered()
+		if left <= 0 {
+			l.fleet.lost(context.DeadlineExceeded)
+			<-r.done
+			return r.moved
+		}
+		patience.Reset(left)
 	}
-	return r.moved
+}
+
+// unanswered is how long the request under way has waited for the store.
+func (l *link) unanswered() time.Duration {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	if !l.waits {
+		return 0
+	}
+	return time.Duration(l.fleet.clock.now() - l.sent)
 }
 
 // sync is told by a success that it has cleared the streak.
@@ -411,10 +442,13 @@ func (l *link) flyLocked() error {
 			return nil
 		}
 		version, value := l.version, next.bytes()
-		keep := next.keep(l.b.cfg.ResetTimeout, now+l.viewer(now).shift)
+		shift := l.viewer(now).shift
+		keep := next.keep(l.b.cfg.ResetTimeout, now+shift)
+		l.waits, l.sent = true, l.fleet.clock.now()
 		l.b.mu.Unlock()
 		r, err := l.fleet.store.Swap(ctx, l.key, version, value, keep)
 		l.b.mu.Lock()
+		l.waits = false
 		if l.phase == apart || l.flights != flight {
 			return nil // the events were settled without the store
 		}
@@ -422,6 +456,9 @@ func (l *link) flyLocked() error {
 		case err == nil:
 			l.fleet.heard(r)
 			l.version, l.owed = r.Version, false
+			if now = l.b.now(); l.viewer(now).shift-shift > int64(l.fleet.cfg.Timeout) && conflicts == 0 {
+				continue // its instants are long ago: this machine was suspended
+			}
 			l.landLocked(&next, floor)
 			return nil
 		case conflicts > 0 && ctx.Err() != nil && l.fleet.ctx.Err() == nil: // the store is well, others are faster
@@ -492,7 +529,7 @@ func (l *link) warnOfLostProbesLocked(written *standing) {
 	}
 	for _, c := range l.standing.Leases {
 		if c.Owner != l.fleet.self && !slices.Contains(written.Leases, c) && c.Expiry <= l.fleet.storeTime() {
-			l.b.log(slog.LevelWarn, "a probe of a shared circuit breaker ended without a result, another one begins",
+			l.say(slog.LevelWarn, "a probe of a shared circuit breaker ended without a result, another one begins",
 				slog.String("upstream", l.b.name), slog.String("process", c.Owner))
 		}
 	}
@@ -740,7 +777,7 @@ func (l *link) reachedLocked(r Record) {
 	if !was.quiet && c.state == Open && c.failed > was.failed {
 		failed = c.until
 	}
-	l.broken, l.version = 0, r.Version
+	l.broken, l.version = Record{}, r.Version
 	switch {
 	case s.Generation < was.generation && !was.quiet: // the store has lost it
 		l.phase, l.owed = following, true
@@ -779,7 +816,7 @@ func (l *link) pushed(r Record) {
 
 func (l *link) pushedLocked(r Record) {
 	switch {
-	case l.broken != 0 && r.Version > l.broken:
+	case l.broken.Version != 0 && r.Version > l.broken.Version:
 		l.reachedLocked(r)
 		return
 	case l.phase == apart || r.Version <= l.version:
@@ -801,6 +838,16 @@ func (l *link) pushedLocked(r Record) {
 	l.standing, l.version = s, r.Version
 	l.warnLocked()
 	l.followLocked(true)
+}
+
+// record is what the store holds, as far as it is known here.
+func (l *link) record() Record {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	if l.broken.Version != 0 || l.version == 0 {
+		return l.broken
+	}
+	return Record{Value: l.standing.bytes(), Version: l.version}
 }
 
 func (l *link) restless() bool {
@@ -835,12 +882,12 @@ func (l *link) poll(ctx context.Context) error {
 // cannot be read.
 func (l *link) unreadableLocked(r Record, err error) {
 	l.partLocked()
-	known := l.broken != 0
-	l.broken = max(r.Version, 1)
+	known := l.broken.Version != 0
+	l.broken = Record{Value: r.Value, Version: max(r.Version, 1)}
 	if known {
 		return
 	}
-	l.b.log(slog.LevelError, "the shared circuit breaker's record cannot be read, this process continues alone "+
+	l.say(slog.LevelError, "the shared circuit breaker's record cannot be read, this process continues alone "+
 		"until the breaker is reset or the record is removed",
 		slog.String("upstream", l.b.name), l.fleet.about(), slog.String("key", l.key), slog.Any("error", err))
 }
@@ -850,7 +897,7 @@ func (l *link) unreadableLocked(r Record, err error) {
 func (l *link) discard() {
 	l.await(context.Background())
 	l.b.mu.Lock()
-	version := l.broken
+	version := l.broken.Version
 	l.b.mu.Unlock()
 	if version == 0 || !l.fleet.Up() {
 		return
@@ -865,6 +912,12 @@ func (l *link) discard() {
 	l.reached(r)
 }
 
+// say logs without the locks of those that call it: what a logger does may need
+// them.
+func (l *link) say(level slog.Level, what string, attrs ...slog.Attr) {
+	l.fleet.lines.run(func() { l.b.log(level, what, attrs...) })
+}
+
 // warnLocked says once that another process has another policy.
 func (l *link) warnLocked() {
 	other := l.standing.Policy
@@ -872,7 +925,7 @@ func (l *link) warnLocked() {
 		return
 	}
 	l.warned = other
-	l.b.log(slog.LevelWarn, "a process of the fleet has another policy for the circuit breaker",
+	l.say(slog.LevelWarn, "a process of the fleet has another policy for the circuit breaker",
 		slog.String("upstream", l.b.name), slog.String("policy_version", l.b.version),
 		slog.String("other_policy_version", other), slog.String("origin", cmp.Or(l.standing.By, "unknown")))
 }

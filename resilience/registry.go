@@ -78,9 +78,13 @@ func (r *Registry) Register(name string, cfg Config) (*Breaker, error) {
 
 // Join shares the breakers of the registry, those of Keyed and those to come
 // included, with the processes that join fleets of the same store. It leaves
-// out the ones in shadow mode and those that have a fleet. The records are told
-// apart by the breakers' names and by the addresses that Locate gave them.
+// out the ones in shadow mode and those whose fleet is not closed. The records
+// are told apart by the breakers' names and by the addresses that Locate gave
+// them.
 func (r *Registry) Join(f *Fleet) {
+	if f == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fleet = f

@@ -29,6 +29,7 @@ type facts struct {
 	Until    int64         `json:"open_until,omitempty"`
 	Wait     time.Duration `json:"wait,omitempty"` // from the writing of Until until then
 	Pause    int64         `json:"pause_until,omitempty"`
+	PauseFor time.Duration `json:"pause,omitempty"` // likewise of Pause
 	Reason   string        `json:"reason,omitempty"`
 	Origin   string        `json:"origin,omitempty"` // who opened it
 
@@ -50,9 +51,10 @@ type facts struct {
 
 // claim is a probe's lease as other processes see it.
 type claim struct {
-	Probe  uint64 `json:"probe"`
-	Owner  string `json:"owner"` // a process
-	Expiry int64  `json:"expiry"`
+	Probe  uint64        `json:"probe"`
+	Owner  string        `json:"owner"` // a process
+	Expiry int64         `json:"expiry"`
+	For    time.Duration `json:"for"` // from the writing of Expiry until then
 }
 
 // several stands for the origin of a streak that has more than one.
@@ -78,7 +80,7 @@ func readStanding(r Record) (s standing, err error) {
 
 func (s *standing) sensible() error {
 	switch {
-	case s.Generation > maxGeneration, min(s.Streak, s.Failed, s.Good) < 0, len(s.Leases) > maxProbes:
+	case s.Generation > maxGeneration-1<<20, min(s.Streak, s.Failed, s.Good) < 0, len(s.Leases) > maxProbes:
 		return fmt.Errorf("generation %d, streak %d, %d failed and %d good probes, %d leases are out of bounds",
 			s.Generation, s.Streak, s.Failed, s.Good, len(s.Leases))
 	case s.Held != heldOpen.String() && s.Held != heldClosed.String() && s.Held != "":

@@ -3,6 +3,7 @@ package resilience
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -50,3 +51,30 @@ type Record struct {
 
 // ErrConflict is what errors.Is finds when Store.Swap met another version.
 var ErrConflict = errors.New("the record has changed")
+
+// guarded is a Store whose panics are errors: they would end the process, in a
+// goroutine that no caller knows of.
+type guarded struct{ Store }
+
+func (s guarded) Load(ctx context.Context, key string) (r Record, err error) {
+	defer panicked(&err)
+	return s.Store.Load(ctx, key)
+}
+
+func (s guarded) Swap(
+	ctx context.Context, key string, version uint64, value []byte, keep time.Duration,
+) (r Record, err error) {
+	defer panicked(&err)
+	return s.Store.Swap(ctx, key, version, value, keep)
+}
+
+func (s guarded) Watch(ctx context.Context, present func(), changed func(key string, r Record)) (err error) {
+	defer panicked(&err)
+	return s.Store.Watch(ctx, present, changed)
+}
+
+func panicked(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("the store panicked: %v", r)
+	}
+}

@@ -12,14 +12,15 @@ import (
 // viewer translates between a standing and the core of one process at one
 // moment.
 type viewer struct {
-	self   string // this process
-	origin string // its host
-	shift  int64  // from the breaker's clock to the store's
-	lease  int64  // how long a claim lasts
-	policy string
-	slack  int64 // how far the store's clock may be ahead of what is known of it
-	touch  bool  // the claims of this process begin again
-	remote bool  // what is shown was made elsewhere
+	self    string // this process
+	origin  string // its host
+	shift   int64  // from the breaker's clock to the store's
+	lease   int64  // how long a claim lasts
+	longest int64  // how long a claim of a process with another configuration may last
+	policy  string
+	slack   int64 // how far the store's clock may be ahead of what is known of it
+	touch   bool  // the claims of this process begin again
+	remote  bool  // what is shown was made elsewhere
 }
 
 // local is an instant of the store on the breaker's clock.
@@ -30,25 +31,39 @@ func (v *viewer) local(at int64) int64 {
 	return at - v.shift
 }
 
-// rebase moves the instants of a state that began in the future: the store's
-// clock has stepped back since. Without that, processes which follow one
-// another would each wait as if the state had just begun. The store's
-// clock must be known well.
+// rebase moves the instants of a state that are further ahead than they were
+// when they were written: the store's clock has stepped back since. Without
+// that, processes which follow one another would each wait as if the state had
+// just begun. The store's clock must be known well.
 func (v *viewer) rebase(s *standing, now int64) (moved bool) {
-	ahead := s.Since - (now + v.shift)
-	if s.State == Closed || ahead <= v.slack {
+	if s.State == Closed {
 		return false
 	}
-	for _, at := range []*int64{&s.Since, &s.Episode, &s.OpenedAt, &s.Until, &s.Pause, &s.HeldSince} {
-		if *at != 0 {
-			*at -= ahead
+	there := now + v.shift
+	s.Leases = slices.Clone(s.Leases)
+	if ahead := s.Since - there; ahead > v.slack {
+		moved = true
+		for _, at := range []*int64{&s.Since, &s.Episode, &s.OpenedAt, &s.Until, &s.Pause, &s.HeldSince} {
+			if *at != 0 {
+				*at -= ahead
+			}
+		}
+		for i := range s.Leases {
+			s.Leases[i].Expiry -= ahead
 		}
 	}
-	s.Leases = slices.Clone(s.Leases)
-	for i := range s.Leases {
-		s.Leases[i].Expiry -= ahead
+	// What was written later in the state may be ahead all the same.
+	within := func(at *int64, most time.Duration) {
+		if *at > there+int64(most)+v.slack {
+			*at, moved = there+int64(most), true
+		}
 	}
-	return true
+	within(&s.Until, s.Wait)
+	within(&s.Pause, s.PauseFor)
+	for i := range s.Leases {
+		within(&s.Leases[i].Expiry, s.Leases[i].For)
+	}
+	return moved
 }
 
 // show makes c what s says. The change of state, if there is one, is one move.
@@ -92,7 +107,9 @@ func (v *viewer) showState(c *core, s *standing, at int64) {
 	case s.State == c.state && fresh && c.gen < s.Generation:
 		c.gen, c.good, c.leases = s.Generation, 0, nil
 		if s.State == Open {
-			c.opened++
+			if v.remote {
+				c.opened++
+			}
 			c.since, c.openedAt, c.reason, c.cause = at, at, s.Reason, v.cause(s)
 		}
 	case s.State == c.state:
@@ -199,14 +216,13 @@ func (v *viewer) showWait(c *core, s *standing, now int64) {
 }
 
 func (v *viewer) leases(c *core, s *standing, now int64) (all []lease) {
-	longest := max(v.lease, c.policy.probeTimeout)
 	for _, l := range s.Leases {
 		mine := slices.IndexFunc(c.leases, func(own lease) bool { return own.id == l.Probe && !own.foreign })
 		if l.Owner == v.self && mine >= 0 {
 			all = append(all, c.leases[mine])
 			continue
 		}
-		all = append(all, lease{id: l.Probe, expiry: min(v.local(l.Expiry), now+longest), foreign: true})
+		all = append(all, lease{id: l.Probe, expiry: min(v.local(l.Expiry), now+int64(l.For)), foreign: true})
 	}
 	return all
 }
@@ -343,10 +359,12 @@ func (v *viewer) refuted(n *standing) string {
 
 func (v *viewer) writeWait(n *standing, before, after *core) {
 	if after.state == Closed {
-		n.Until, n.Wait, n.Pause = 0, 0, 0
+		n.Until, n.Wait, n.Pause, n.PauseFor = 0, 0, 0, 0
 		return
 	}
-	n.Pause = v.stamp(n.Pause, before.pause, after.pause)
+	if after.pause != before.pause {
+		n.Pause, n.PauseFor = after.pause+v.shift, time.Duration(max(0, after.pause-after.latest))
+	}
 	switch {
 	case after.until == never:
 		n.Until, n.Wait = 0, 0
@@ -388,7 +406,7 @@ func (v *viewer) claims(s *standing, before, after *core) (all []claim) {
 		case was >= 0 && !v.touch:
 			all = append(all, s.Leases[was])
 		default:
-			all = append(all, claim{l.id, v.self, expiry})
+			all = append(all, claim{l.id, v.self, expiry, time.Duration(v.lease)})
 		}
 	}
 	slices.SortFunc(all, func(a, b claim) int { return cmp.Compare(a.Probe, b.Probe) })

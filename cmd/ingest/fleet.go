@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -140,7 +140,11 @@ func snapshots() (all []resilience.Snapshot) {
 
 func (a *app) sharedStore() (resilience.Store, resilience.FleetConfig, error) {
 	server := resilience.FleetConfig{Timeout: serverTimeout}
-	switch scheme, _, _ := strings.Cut(a.settings.Shared, "://"); scheme {
+	u, err := url.Parse(a.settings.Shared) // as checkShared has it
+	if err != nil {
+		return nil, server, err
+	}
+	switch u.Scheme {
 	case "redis", "rediss":
 		store, err := a.redisStore()
 		return store, server, err
@@ -159,6 +163,9 @@ func (s *Sharing) checkShared() error {
 		return nil
 	}
 	u, err := url.Parse(s.Shared)
+	if err == nil && u.Port() != "" {
+		_, err = strconv.ParseUint(u.Port(), 10, 16)
+	}
 	if err != nil || u.Hostname() == "" {
 		return errors.New("--shared: must be a URL such as redis://host:6379/0, rediss://… for TLS, or nats://host:4222")
 	}
@@ -181,7 +188,12 @@ func (a *app) breakersOfRuns() (resilience.Store, error) {
 	if _, err := os.Stat(folder); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // nothing is kept on this machine
 	}
-	return filestate.New(filepath.Join(folder, breakersFile), filestate.Config{Log: a.log})
+	store, err := filestate.New(filepath.Join(folder, breakersFile), filestate.Config{Log: a.log})
+	if err != nil {
+		a.log.Warn("the breakers of earlier runs are not known, and those of this one are not kept", "error", err)
+		return nil, nil //nolint:nilnil // a run does without
+	}
+	return store, nil
 }
 
 func (a *app) redisStore() (resilience.Store, error) {

@@ -167,6 +167,35 @@ func TestBrokenFileOfBreakers(t *testing.T) {
 	assert.Contains(t, o.stderr, breakersFile)
 }
 
+// What is in the place of the file and is none keeps no run from its work, nor
+// from its end.
+func TestBreakersInNoFile(t *testing.T) {
+	for name, lay := range map[string]func(path string) error{
+		"folder":         func(path string) error { return os.Mkdir(path, 0o755) },
+		"folder of lock": func(path string) error { return os.Mkdir(path+".lock", 0o755) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := withModel(t, llmtest.Options{Delay: time.Millisecond})
+			corpus(t, c, 1)
+			require.NoError(t, os.Mkdir(c.path(".penstock"), 0o755))
+			require.NoError(t, lay(c.path(".penstock", breakersFile)))
+			o := c.ingest(t, "docs")
+			assert.Zero(t, o.code, o.stderr)
+			assert.Contains(t, o.stderr, "it is not a regular file; remove it")
+		})
+	}
+}
+
+// A scheme in capitals is that scheme.
+func TestSharedSchemeInCapitals(t *testing.T) {
+	c, model := withModel(t, llmtest.Options{Delay: time.Millisecond})
+	opened(t, c, model)
+	model.Script()
+	o := c.ingest(t, "docs", "--shared=REDIS://127.0.0.1:1")
+	assert.Zero(t, o.code, o.stdout+o.stderr)
+	assert.Contains(t, o.stderr, "the store of shared circuit breakers does not answer")
+}
+
 // A record that cannot be read is said with its file, and an operator closes
 // the breaker as any other.
 func TestBrokenRecordOfABreaker(t *testing.T) {
@@ -325,7 +354,7 @@ func TestSharedAddressIsRefused(t *testing.T) {
 	for _, address := range []string{
 		"localhost:6379", "http://u:hunter2@127.0.0.1", "redis://u:hunter2@127.0.0.1:port",
 		"redis://u:hunter2@127.0.0.1/name", "redis://u:hunter2@127.0.0.1?no_such_option=1",
-		"nats://u:hunter2@127.0.0.1:port", "://hunter2", "redis://",
+		"nats://u:hunter2@127.0.0.1:port", "nats://u:hunter2@127.0.0.1:99999", "://hunter2", "redis://",
 	} {
 		c := newCommand(t, "PENSTOCK_SHARED="+address)
 		corpus(t, c, 1)

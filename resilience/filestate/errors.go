@@ -30,11 +30,16 @@ func cause(err error) error {
 	return err
 }
 
+// errIrregular is a folder, a pipe or a device in the place of a file.
+var errIrregular = errors.New("it is not a regular file")
+
 // errNoSpace is ERROR_DISK_FULL, ENOSPC of Windows.
 const errNoSpace = syscall.Errno(112)
 
 func (e *FileError) advice() string {
 	switch {
+	case errors.Is(e.Err, errIrregular):
+		return "; remove it, or name another file"
 	case errors.Is(e.Err, fs.ErrNotExist):
 		return "; make its folder"
 	case errors.Is(e.Err, syscall.EROFS):

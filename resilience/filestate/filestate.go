@@ -50,9 +50,12 @@ type Store struct {
 }
 
 // New returns the store in the file at path, which need not exist. Its folder
-// must. It reads and writes nothing.
+// must. A link is followed now. It reads and writes nothing.
 func New(path string, config Config) (*Store, error) {
 	path, err := filepath.Abs(path)
+	if linked, broken := filepath.EvalSymlinks(path); err == nil && broken == nil {
+		path = linked
+	}
 	if err == nil {
 		err = checkPlace(path)
 	}
@@ -72,8 +75,18 @@ func checkPlace(path string) error {
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return err
 	}
+	for _, file := range []string{path, path + ".lock"} {
+		if err := checkRegular(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRegular refuses what may keep a process that opens it.
+func checkRegular(path string) error {
 	if found, err := os.Stat(path); err == nil && !found.Mode().IsRegular() {
-		return errors.New("it is not a regular file")
+		return fmt.Errorf("%s: %w", filepath.Base(path), errIrregular)
 	}
 	return nil
 }

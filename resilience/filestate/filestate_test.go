@@ -63,6 +63,21 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// A link is followed, so that what it names is written.
+func TestFileBehindALink(t *testing.T) {
+	target, link := newPath(t), newPath(t)
+	require.NoError(t, os.WriteFile(target, nil, 0o600))
+	require.NoError(t, os.Symlink(target, link))
+	store := open(t, link, filestate.Config{})
+	put(t, store, "llm", "x", 0)
+	found, err := os.Lstat(link)
+	require.NoError(t, err)
+	assert.Equal(t, os.ModeSymlink, found.Mode().Type())
+	text, err := os.ReadFile(target)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"llm"`)
+}
+
 // A person can read the file, and it is nobody else's to read.
 func TestFileIsReadable(t *testing.T) {
 	path := newPath(t)
