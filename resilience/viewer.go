@@ -12,15 +12,14 @@ import (
 // viewer translates between a standing and the core of one process at one
 // moment.
 type viewer struct {
-	self    string // this process
-	origin  string // its host
-	shift   int64  // from the breaker's clock to the store's
-	lease   int64  // how long a claim lasts
-	longest int64  // how long a claim of a process with another configuration may last
-	policy  string
-	slack   int64 // how far the store's clock may be ahead of what is known of it
-	touch   bool  // the claims of this process begin again
-	remote  bool  // what is shown was made elsewhere
+	self   string // this process
+	origin string // its host
+	shift  int64  // from the breaker's clock to the store's
+	lease  int64  // how long a claim lasts
+	policy string
+	slack  int64 // how far the store's clock may be ahead of what is known of it
+	touch  bool  // the claims of this process begin again
+	remote bool  // what is shown was made elsewhere
 }
 
 // local is an instant of the store on the breaker's clock.
