@@ -55,10 +55,11 @@ type Config struct {
 	ResetTimeout time.Duration
 	// MaxResetTimeout, when set, lets the wait grow: each failed probe in a row
 	// doubles it, up to this, less a random part of up to half. It is never
-	// shorter than ResetTimeout. Default: every wait is ResetTimeout.
+	// shorter than ResetTimeout. Default: no wait grows.
 	MaxResetTimeout time.Duration
-	// Jitter, when set, prolongs every wait by a random part of it, so that not
-	// all runs again at once when the wait is over. Default: none.
+	// Jitter, when set, adds a random time of at most Jitter to each wait, save
+	// the one that a throttling upstream has asked for, so that not all runs
+	// again at once when it is over. Default: none.
 	Jitter time.Duration
 	// Ramp, when set, is how long after a good probe has closed the breaker the
 	// share of calls that are admitted grows: it is the part of Ramp that has

@@ -56,13 +56,15 @@ const (
 //
 // The store is asked when something changes, never for the success of a closed
 // breaker. Without it each process continues alone from what it knows: no call
-// fails, and none waits longer than FleetConfig.Timeout, because of the store.
+// fails because of the store, and none waits longer for an answer than one and
+// a half FleetConfig.Timeout.
 //
 // What is shared is the state, its deadlines, probes, an operator's holds and
-// the streak of failures. Windows stay local, so the first of N processes whose
-// window breaks its rule opens the breaker for all, and so does the stop for a
-// denied credential (Config.StopOnDenied). Failures are shared as an origin and
-// a reason, never as text.
+// the streak of failures. Windows stay local: the first of N processes whose
+// window breaks its rule opens the breaker for all. The stop for a denied
+// credential (Config.StopOnDenied) stays local too, so that one bad key stops
+// no other process. Failures are shared as an origin and a reason, never as
+// text.
 type Fleet struct {
 	store guarded
 	cfg   FleetConfig

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -336,4 +337,213 @@ func TestStoresClockWasAheadForAWhile(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process that opened alone adds each failed probe to the fleet's streak, so
+// that the fleet opens where the trouble is not this process's alone.
+func TestFailedProbesOfAProcessAloneCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		for range 5 {
+			all[0].fails(t)
+			synctest.Wait()
+			require.NoError(t, all[1].Do(t.Context(), fine))
+			synctest.Wait()
+		}
+		require.True(t, all[0].Snapshot().Alone)
+		for n := range 5 {
+			settle(time.Minute + time.Second)
+			require.Equal(t, []string{"half_open", "closed"}, states(all))
+			all[0].fails(t)
+			synctest.Wait()
+			if _, streak, _ := all[1].Streak(); n < 4 {
+				assert.Equal(t, n+1, streak)
+			}
+		}
+		assert.Equal(t, []string{"open", "open"}, states(all))
+		assert.False(t, all[0].Snapshot().Alone, "it is the fleet's outage")
+	})
+}
+
+// The failed probe of another host confirms an outage: the host that found it
+// is not suspect when it is over.
+func TestConfirmedHostIsNotSuspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 3, resilience.Config{}, resilience.FleetConfig{})
+		openBy(t, all[0])
+		settle(time.Minute)
+		all[1].fails(t)
+		settle(time.Minute)
+		require.NoError(t, all[2].Do(t.Context(), fine))
+		settle(10 * time.Second)
+		assert.NotContains(t, string(store.Records()["1/llm"].Value), "suspect")
+		openBy(t, all[0])
+		assert.Equal(t, []string{"open", "open", "open"}, states(all))
+	})
+}
+
+// A breaker in shadow mode neither writes nor follows.
+func TestShadowIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &storetest.Memory{}
+		shadow := newProcess(t, store, "shadow", resilience.Config{Shadow: true}, resilience.FleetConfig{})
+		other := newProcess(t, store, "other", resilience.Config{}, resilience.FleetConfig{})
+		synctest.Wait()
+		for range 5 {
+			shadow.fails(t)
+		}
+		synctest.Wait()
+		assert.Empty(t, store.Records())
+		openBy(t, other)
+		shadow.Reset()
+		synctest.Wait()
+		assert.Equal(t, resilience.Closed, shadow.State())
+		assert.False(t, shadow.Snapshot().Shared)
+		other.isRefused(t)
+	})
+}
+
+// late is a store whose answers are of an instant before they come.
+type late struct {
+	*storetest.Memory
+
+	by atomic.Int64
+}
+
+func (l *late) Load(ctx context.Context, key string) (resilience.Record, error) {
+	r, err := l.Memory.Load(ctx, key)
+	time.Sleep(time.Duration(l.by.Load())) // of the bubble
+	return r, err
+}
+
+// Of several answers the fastest one says best what time it is in the store: a
+// deadline is never early, and late by less than Timeout.
+func TestFastestAnswerTellsTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &storetest.Memory{}
+		one := newProcess(t, memory, "one", resilience.Config{}, resilience.FleetConfig{})
+		slow := &late{Memory: memory.Client()}
+		fleet := resilience.NewFleet(slow, resilience.FleetConfig{Logger: quiet})
+		defer fleet.Close()
+		two, err := resilience.New("llm", resilience.Config{Shared: fleet, Logger: quiet})
+		require.NoError(t, err)
+		settle(time.Second)
+		openBy(t, one)
+		deadline := one.refusal(t).RetryAt()
+		slow.by.Store(int64(90 * time.Millisecond))
+		settle(30 * time.Second) // it asks several times
+		open, ok := errors.AsType[*resilience.OpenError](two.Do(t.Context(), fine))
+		require.True(t, ok)
+		assert.False(t, open.RetryAt().Before(deadline))
+		assert.Less(t, open.RetryAt().Sub(deadline), 10*time.Millisecond)
+	})
+}
+
+// A push that comes late takes nothing back.
+func TestLatePushIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &repeating{Memory: &storetest.Memory{}}
+		one := newProcess(t, store.Memory, "one", resilience.Config{}, resilience.FleetConfig{})
+		fleet := resilience.NewFleet(store, resilience.FleetConfig{Logger: quiet})
+		defer fleet.Close()
+		two, err := resilience.New("llm", resilience.Config{Shared: fleet, Logger: quiet})
+		require.NoError(t, err)
+		synctest.Wait()
+		for range 4 {
+			one.fails(t)
+		}
+		synctest.Wait()
+		_, streak, _ := two.Streak()
+		require.Equal(t, 4, streak)
+		store.repeat()
+		synctest.Wait()
+		_, streak, _ = two.Streak()
+		assert.Equal(t, 4, streak)
+	})
+}
+
+// repeating is a store that pushes the first change once more.
+type repeating struct {
+	*storetest.Memory
+
+	changed func(string, resilience.Record)
+	first   resilience.Record
+}
+
+func (r *repeating) Watch(ctx context.Context, present func(), changed func(string, resilience.Record)) error {
+	r.changed = changed
+	return r.Memory.Watch(ctx, present, func(key string, pushed resilience.Record) {
+		if r.first.Version == 0 {
+			r.first = pushed
+		}
+		changed(key, pushed)
+	})
+}
+
+func (r *repeating) repeat() { r.changed("1/llm", r.first) }
+
+// A store that was lost while it went back is told what it has lost.
+func TestStoreThatWentBackWhileItWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		all[0].fails(t)
+		rollback := store.Save()
+		for range 4 {
+			all[0].fails(t)
+		}
+		synctest.Wait()
+		store.Down(errors.New("connection refused"))
+		synctest.Wait()
+		rollback()
+		store.Up()
+		settle(10 * time.Second)
+		assert.Equal(t, []string{"open", "open"}, states(all))
+		assert.Contains(t, string(store.Records()["1/llm"].Value), `"state":"open"`)
+	})
+}
+
+// A store that stays away is asked after a quarter of a second, and then less
+// and less often, each five seconds at last.
+func TestStoreThatStaysAwayIsAskedLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, store := processes(t, 1, resilience.Config{}, resilience.FleetConfig{})
+		asked := func(d time.Duration) int {
+			before := store.Calls().Watches
+			settle(d)
+			return store.Calls().Watches - before
+		}
+		settle(time.Minute)
+		store.Down(errors.New("connection refused"))
+		first := asked(time.Second)
+		assert.GreaterOrEqual(t, first, 2)
+		settle(10 * time.Second)
+		assert.LessOrEqual(t, asked(time.Minute), 24, "after 2.5 to 5 s")
+		assert.GreaterOrEqual(t, asked(time.Minute), 12)
+		store.Up()
+		settle(5100 * time.Millisecond) // it is up for less than ten seconds
+		store.Down(errors.New("connection refused"))
+		assert.LessOrEqual(t, asked(2*time.Second), 1, "it is not trusted yet")
+	})
+}
+
+// Each policy of others is told of once, however they alternate.
+func TestPoliciesThatAlternateAreToldOfOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out locked
+		logged := resilience.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
+		store := &storetest.Memory{}
+		newProcess(t, store, "host", logged, resilience.FleetConfig{})
+		a := newProcess(t, store, "a", resilience.Config{FailMax: 3}, resilience.FleetConfig{})
+		b := newProcess(t, store, "b", resilience.Config{FailMax: 4}, resilience.FleetConfig{})
+		synctest.Wait()
+		for range 5 {
+			for _, p := range []*process{a, b} {
+				p.fails(t)
+				synctest.Wait()
+				require.NoError(t, p.Do(t.Context(), fine))
+				synctest.Wait()
+			}
+		}
+		assert.Equal(t, 2, strings.Count(out.String(), "another policy"), out.String())
+	})
 }

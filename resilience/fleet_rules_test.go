@@ -400,7 +400,7 @@ func TestKeyedBreakersOfAFleet(t *testing.T) {
 }
 
 // A hundred processes with one call that fails each second write each failure
-// once, and a success in between at most once more.
+// once, and once more on average for the writes of others that they meet.
 func TestHundredProcessesWithAFailureEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, store := processes(t, 100, resilience.Config{FailMax: 65535}, resilience.FleetConfig{})

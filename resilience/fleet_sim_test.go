@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-go/penstock/resilience/storetest"
 )
 
-var schedules = flag.Int("fleet.schedules", 700, "how many schedules of a fleet are simulated, each sound, with faults, and with breakers of their own")
+var schedules = flag.Int("fleet.schedules", 1000, "how many schedules of a fleet are simulated, each sound, with faults, and with breakers of their own")
 
 const (
 	simReset = 5 * time.Second
@@ -155,6 +155,16 @@ func (s *simulation) recover(seed uint64) {
 	}
 }
 
+// atMost keeps the largest number of probes that ran at once.
+func (s *simulation) atMost(n int64) {
+	for {
+		most := s.most.Load()
+		if n <= most || s.most.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
 // begin starts a process and its caller.
 func (s *simulation) begin(seed uint64) {
 	s.mu.Lock()
@@ -206,7 +216,7 @@ func (s *simulation) call(host int, p *process, rng *rand.Rand) {
 		state := p.State()
 		_ = p.Do(ctx, func(context.Context) error {
 			if state != resilience.Closed {
-				s.most.Store(max(s.most.Load(), s.probing.Add(1)))
+				s.atMost(s.probing.Add(1))
 				defer s.probing.Add(-1)
 			}
 			time.Sleep(time.Duration(rng.Int64N(int64(simCall))))

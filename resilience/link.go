@@ -55,9 +55,9 @@ type link struct {
 	sent     int64 // when that was sent, of the fleet's clock
 	closeAt  int64 // when this process takes over that the breaker is closed; 0 for now
 	parted   parting
-	keeping  bool   // the keeper's timer runs
-	broken   Record // one that cannot be read; its Version is 0 for none
-	warned   string
+	keeping  bool     // the keeper's timer runs
+	broken   Record   // one that cannot be read; its Version is 0 for none
+	warned   []string // policies of others that were told of
 }
 
 // parting is what a breaker was when the store was lost.
@@ -189,7 +189,7 @@ const generationEpoch = 946_684_800_000
 // later one is left for moves.
 const highest = maxGeneration - 1<<32
 
-// floor is the least generation of the next move: one that no process has
+// floorLocked is the least generation of the next move: one that no process has
 // had, also if the store has lost what it knew.
 func (l *link) floorLocked(v *viewer, now int64) uint64 {
 	millis := (now+v.shift)/int64(time.Millisecond) - generationEpoch
@@ -912,6 +912,9 @@ func (l *link) discard() {
 	l.reached(r)
 }
 
+// maxWarned bounds how many policies of others are told of.
+const maxWarned = 16
+
 // say logs without the locks of those that call it: what a logger does may need
 // them.
 func (l *link) say(level slog.Level, what string, attrs ...slog.Attr) {
@@ -921,10 +924,10 @@ func (l *link) say(level slog.Level, what string, attrs ...slog.Attr) {
 // warnLocked says once that another process has another policy.
 func (l *link) warnLocked() {
 	other := l.standing.Policy
-	if other == "" || other == l.b.version || other == l.warned {
+	if other == "" || other == l.b.version || slices.Contains(l.warned, other) || len(l.warned) == maxWarned {
 		return
 	}
-	l.warned = other
+	l.warned = append(l.warned, other)
 	l.say(slog.LevelWarn, "a process of the fleet has another policy for the circuit breaker",
 		slog.String("upstream", l.b.name), slog.String("policy_version", l.b.version),
 		slog.String("other_policy_version", other), slog.String("origin", cmp.Or(l.standing.By, "unknown")))

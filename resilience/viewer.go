@@ -70,7 +70,7 @@ func (v *viewer) show(c *core, s *standing, now int64) {
 	now = c.tick(now)
 	before, held := len(c.out), c.held
 	if v.remote {
-		c.voice = v.maker(s)
+		c.voice = s.maker()
 	}
 	at := min(max(v.local(s.Since), c.since), now)
 	if h := s.hold(); h != c.held {
@@ -86,10 +86,8 @@ func (v *viewer) show(c *core, s *standing, now int64) {
 	c.resets = s.Resets
 }
 
-// maker is who made the move from c to s. Others may have written since.
-func (v *viewer) maker(s *standing) string {
-	return cmp.Or(s.Mover, s.By)
-}
+// maker is who made the last move. Others may have written since.
+func (s *standing) maker() string { return cmp.Or(s.Mover, s.By) }
 
 // showState makes the move to the state of s. Where the state is the same, only
 // its generation may be another.

@@ -3,6 +3,7 @@ package filestate
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"syscall"
 )
 
@@ -26,6 +27,9 @@ func (e *FileError) Unwrap() error { return e.Err }
 func cause(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
+	}
+	if rename, ok := errors.AsType[*os.LinkError](err); ok {
+		return rename.Err
 	}
 	return err
 }
