@@ -130,7 +130,7 @@ func (f *Fleet) Close() error {
 	select {
 	case <-ended:
 	case <-patience.C:
-		go f.log(slog.LevelWarn, "the store of shared circuit breakers does not end its calls, they are left to themselves")
+		go f.log(slog.LevelWarn, "the store of shared circuit breakers does not end its calls; they are abandoned")
 	}
 	return nil
 }
@@ -340,7 +340,7 @@ func (f *Fleet) lost(cause error) {
 	f.warned = f.warned || told
 	f.mu.Unlock()
 	if told && f.ctx.Err() == nil {
-		f.log(slog.LevelWarn, "the store of shared circuit breakers does not answer, each process continues alone",
+		f.log(slog.LevelWarn, "the store of shared circuit breakers does not answer; each process continues on its own",
 			slog.Any("error", cause))
 	}
 	deliverAll(all)

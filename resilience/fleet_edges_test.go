@@ -246,7 +246,7 @@ func TestCloseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 		require.NoError(t, fleet.Close())
 		assert.LessOrEqual(t, time.Since(start), 300*time.Millisecond)
 		synctest.Wait()
-		assert.Contains(t, out.String(), "left to themselves")
+		assert.Contains(t, out.String(), "abandoned")
 		settle(2 * time.Hour)
 	})
 }
@@ -545,5 +545,128 @@ func TestPoliciesThatAlternateAreToldOfOnce(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 2, strings.Count(out.String(), "another policy"), out.String())
+	})
+}
+
+// What the fleet has counted when the store is lost counts on.
+func TestStreakOutlivesTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		for range 4 {
+			all[0].fails(t)
+		}
+		synctest.Wait()
+		store.Down(errors.New("connection refused"))
+		synctest.Wait()
+		all[1].fails(t)
+		all[1].isRefused(t)
+	})
+}
+
+// A breaker that is made after another process has opened it is open.
+func TestBreakerMadeDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &storetest.Memory{}
+		fleet := resilience.NewFleet(store.Client(), resilience.FleetConfig{Logger: quiet})
+		defer fleet.Close()
+		synctest.Wait()
+		other := newProcess(t, store, "other", resilience.Config{}, resilience.FleetConfig{})
+		synctest.Wait()
+		openBy(t, other)
+		b, err := resilience.New("llm", resilience.Config{Shared: fleet, Logger: quiet})
+		require.NoError(t, err)
+		require.ErrorIs(t, b.Do(t.Context(), fine), resilience.ErrOpen)
+	})
+}
+
+// An operator's reason is shared without the secrets in it.
+func TestSharedReasonsAreMasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 1, resilience.Config{}, resilience.FleetConfig{})
+		for _, act := range []func(string){
+			all[0].ForceOpen, all[0].ForceClose, func(reason string) { all[0].Trip(reason) },
+		} {
+			all[0].Reset()
+			act("maintenance, api_key=hunter2hunter2")
+			record := string(store.Records()["1/llm"].Value)
+			assert.Contains(t, record, "maintenance")
+			assert.NotContains(t, record, "hunter2")
+		}
+	})
+}
+
+// MaxProbes and GoodProbes hold for all processes together.
+func TestSeveralProbesOfAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := resilience.Config{MaxProbes: 2, SuccessThreshold: 2}
+		all, _ := processes(t, 4, cfg, resilience.FleetConfig{Stagger: -1})
+		openBy(t, all[0])
+		settle(time.Minute)
+		first, err := all[1].Allow(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		second, err := all[2].Allow(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		all[3].isRefused(t)
+		first.Done(nil)
+		synctest.Wait()
+		assert.Equal(t, []string{"half_open", "half_open", "half_open", "half_open"}, states(all))
+		second.Done(nil)
+		synctest.Wait()
+		assert.Equal(t, []string{"closed", "closed", "closed", "closed"}, states(all))
+	})
+}
+
+// Many successes at once clear a streak by one write.
+func TestSuccessesAreWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 1, resilience.Config{}, resilience.FleetConfig{})
+		all[0].fails(t)
+		store.Freeze()
+		before := store.Calls().Swaps
+		for range 100 {
+			require.NoError(t, all[0].Do(t.Context(), fine))
+		}
+		store.Thaw()
+		synctest.Wait()
+		assert.LessOrEqual(t, store.Calls().Swaps-before, 2)
+	})
+}
+
+// A process that opened by itself while the store was lost does not prolong an
+// outage of the fleet.
+func TestOwnOpeningProlongsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := processes(t, 2, resilience.Config{}, resilience.FleetConfig{})
+		all[1].store.Down(errors.New("connection refused"))
+		synctest.Wait()
+		for range 5 {
+			all[1].fails(t)
+		}
+		settle(time.Minute)
+		openBy(t, all[0])
+		deadline := all[0].refusal(t).RetryAt()
+		settle(5 * time.Second)
+		all[1].fails(t) // its own probe
+		all[1].store.Up()
+		settle(10 * time.Second)
+		assert.Equal(t, deadline, all[0].refusal(t).RetryAt())
+	})
+}
+
+// Many addresses, and long ones, make a key that a store can hold.
+func TestKeysAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, store := processes(t, 1, resilience.Config{}, resilience.FleetConfig{})
+		for i := range 40 {
+			all[0].Locate("https://" + strings.Repeat("a", 100) + strconv.Itoa(i) + ".example.com")
+		}
+		all[0].ForceOpen("drill")
+		require.Len(t, store.Records(), 1)
+		for key := range store.Records() {
+			assert.LessOrEqual(t, len(key), 512)
+			assert.Regexp(t, "^1/llm@[0-9a-f]{64}$", key)
+		}
 	})
 }

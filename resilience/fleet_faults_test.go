@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,23 +245,31 @@ func TestEndlessConflictsGrantNoProbe(t *testing.T) {
 		late, err := resilience.New("llm", resilience.Config{Shared: fleet, Logger: quiet})
 		require.NoError(t, err)
 		synctest.Wait()
-		contested.on = true
+		contested.on.Store(true)
 		require.ErrorIs(t, late.Do(t.Context(), fine), resilience.ErrOpen)
-		contested.on = false
+		contested.on.Store(false)
 		require.NoError(t, late.Do(t.Context(), fine))
+		settle(5 * time.Second)
+
+		contested.on.Store(true)
+		time.AfterFunc(time.Second, func() { contested.on.Store(false) })
+		require.Same(t, errDown, late.Do(t.Context(), down))
+		settle(time.Second)
+		_, streak, _ := all[0].Streak()
+		assert.Equal(t, 1, streak, "the failure is written in the end")
 	})
 }
 
 // contested is a store in which another process is always faster.
 type contested struct {
 	*storetest.Memory
-	on bool
+	on atomic.Bool
 }
 
 func (s *contested) Swap(
 	ctx context.Context, key string, version uint64, value []byte, keep time.Duration,
 ) (resilience.Record, error) {
-	if s.on {
+	if s.on.Load() {
 		time.Sleep(time.Millisecond)
 		now, err := s.Load(ctx, key)
 		if err == nil {

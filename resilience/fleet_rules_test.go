@@ -472,7 +472,7 @@ func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 		store.Down(errors.New("connection refused"))
 		synctest.Wait()
 		all[0].ForceOpen("maintenance")
-		assert.Equal(t, 1, strings.Count(out.String(), "holds in this process alone"), out.String())
+		assert.Equal(t, 1, strings.Count(out.String(), "applies to this process only"), out.String())
 		assert.Equal(t, []string{"open", "closed"}, states(all))
 		store.Up()
 		settle(10 * time.Second)
@@ -480,12 +480,12 @@ func TestOperatorActsHereWithoutTheStore(t *testing.T) {
 		all[1].Reset()
 		settle(5 * time.Second)
 		assert.Equal(t, []string{"closed", "closed"}, states(all))
-		assert.Equal(t, 1, strings.Count(out.String(), "holds in this process alone"), "that one concerns all")
+		assert.Equal(t, 1, strings.Count(out.String(), "applies to this process only"), "that one concerns all")
 
 		store.Freeze() // and the act waits for an answer
 		all[1].ForceOpen("maintenance")
 		assert.Equal(t, []string{"closed", "open"}, states(all))
-		assert.Equal(t, 2, strings.Count(out.String(), "holds in this process alone"))
+		assert.Equal(t, 2, strings.Count(out.String(), "applies to this process only"))
 		store.Thaw()
 	})
 }

@@ -329,8 +329,8 @@ func TestProbeOfADeadProcessGivesItsSlotBack(t *testing.T) {
 		settle(11 * time.Second)
 		require.NoError(t, all[1].Do(t.Context(), fine), "the slot is free, without a failure")
 		synctest.Wait()
-		assert.Regexp(t, `(?m)^[^\n]*level=WARN msg="a probe of a shared circuit breaker ended without a result, `+
-			`another one begins" upstream=llm process=host-0/`, out.String())
+		assert.Regexp(t, `(?m)^[^\n]*level=WARN msg="a probe of a shared circuit breaker ended without a result; `+
+			`another begins" upstream=llm process=host-0/`, out.String())
 		all[0].store.Thaw()
 		settle(30 * time.Second)
 		probe.Done(errDown)
@@ -388,6 +388,29 @@ func TestUnreadableRecordIsLeftAlone(t *testing.T) {
 		p.isRefused(t)
 		assert.False(t, p.Snapshot().Alone)
 	})
+}
+
+// What cannot be a standing is not followed.
+func TestRecordsThatCannotBe(t *testing.T) {
+	for name, value := range map[string]string{
+		"too large":     `{"state":"closed","reason":"` + strings.Repeat("a", 1<<20) + `"}`,
+		"unknown hold":  `{"state":"open","held":"maybe"}`,
+		"bad streak":    `{"state":"closed","streak":-1}`,
+		"bad probes":    `{"state":"open","failed_probes":-1}`,
+		"no generation": `{"state":"open","generation":8796093022207}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &storetest.Memory{}
+				_, err := store.Swap(t.Context(), "1/llm", 0, []byte(value), 0)
+				require.NoError(t, err)
+				p := newProcess(t, store, "host", resilience.Config{}, resilience.FleetConfig{})
+				synctest.Wait()
+				assert.True(t, p.Snapshot().Alone)
+				require.NoError(t, p.Do(t.Context(), fine))
+			})
+		})
+	}
 }
 
 // A record that an operator removes is one that can be read again.

@@ -282,7 +282,7 @@ func (l *link) actedHere() {
 		why = "the record cannot be read"
 	}
 	l.b.mu.Unlock()
-	l.b.log(slog.LevelWarn, "an operator's act on a shared circuit breaker holds in this process alone",
+	l.b.log(slog.LevelWarn, "an operator's action on a shared circuit breaker applies to this process only",
 		slog.String("upstream", l.b.name), l.fleet.about(), slog.String("because", why))
 }
 
@@ -529,7 +529,7 @@ func (l *link) warnOfLostProbesLocked(written *standing) {
 	}
 	for _, c := range l.standing.Leases {
 		if c.Owner != l.fleet.self && !slices.Contains(written.Leases, c) && c.Expiry <= l.fleet.storeTime() {
-			l.say(slog.LevelWarn, "a probe of a shared circuit breaker ended without a result, another one begins",
+			l.say(slog.LevelWarn, "a probe of a shared circuit breaker ended without a result; another begins",
 				slog.String("upstream", l.b.name), slog.String("process", c.Owner))
 		}
 	}
@@ -887,7 +887,7 @@ func (l *link) unreadableLocked(r Record, err error) {
 	if known {
 		return
 	}
-	l.say(slog.LevelError, "the shared circuit breaker's record cannot be read, this process continues alone "+
+	l.say(slog.LevelError, "the shared circuit breaker's record cannot be read; this process continues on its own "+
 		"until the breaker is reset or the record is removed",
 		slog.String("upstream", l.b.name), l.fleet.about(), slog.String("key", l.key), slog.Any("error", err))
 }

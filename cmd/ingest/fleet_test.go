@@ -340,7 +340,7 @@ func TestRunWithoutItsSharedServer(t *testing.T) {
 			first := opened(t, c, model)
 			assert.LessOrEqual(t, model.Stats().Requests-2, 5)
 			lost := logged(t, c.run(t, "docs", "--log-json").stderr,
-				"the store of shared circuit breakers does not answer, each process continues alone")
+				"the store of shared circuit breakers does not answer; each process continues on its own")
 			assert.Len(t, lost, 1)
 			assert.NotContains(t, first.stdout+first.stderr, sharedPassword)
 			model.Script()

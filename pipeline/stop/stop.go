@@ -96,7 +96,7 @@ type CallError struct {
 	// could not be used
 	Verdict resilience.Verdict
 	Misfit  bool                // the configuration does not fit: no such bucket, collection or model
-	Breaker *resilience.Breaker // that counted the call
+	Breaker *resilience.Breaker // that counted the call; required
 	Err     error
 }
 
