@@ -220,9 +220,7 @@ type silence struct {
 	first  bool // since the start, while it is still asked
 }
 
-func (s *silence) Error() string {
-	return fmt.Sprintf("no answer within %v", s.waited)
-}
+func (s *silence) Error() string { return fmt.Sprintf("no answer within %v", s.waited) }
 
 // session is the time between reaching the store and losing it.
 func (f *Fleet) session() error {
@@ -336,7 +334,7 @@ func (f *Fleet) lost(cause error) {
 	}
 	told := was || f.unexplained && !waits
 	f.answer.Do(func() { close(f.first); told = true })
-	f.unexplained = waits && told || f.unexplained && waits
+	f.unexplained = waits && (told || f.unexplained)
 	f.warned = f.warned || told
 	f.mu.Unlock()
 	if told && f.ctx.Err() == nil {
@@ -433,25 +431,25 @@ func (f *Fleet) add(l *link) {
 	if f.links[l.key] == nil {
 		f.links[l.key] = map[*link]struct{}{}
 	}
-	known, there := f.knownLocked(l.key)
+	known := f.knownLocked(l.key)
 	f.links[l.key][l] = struct{}{}
 	switch {
-	case f.up && there:
-		l.reached(known)
 	case f.up:
-		l.reached(f.records[l.key])
-		delete(f.records, l.key)
+		l.reached(known)
 	case f.answered():
 		l.part()
 	}
 }
 
-// knownLocked is the record of a key as another breaker of it knows it.
-func (f *Fleet) knownLocked(key string) (r Record, there bool) {
+// knownLocked is the record of a key as another breaker of it knows it, or as it
+// was kept for the first one.
+func (f *Fleet) knownLocked(key string) Record {
 	for l := range f.links[key] {
-		return l.record(), true
+		return l.record()
 	}
-	return r, false
+	kept := f.records[key]
+	delete(f.records, key)
+	return kept
 }
 
 func (f *Fleet) answered() bool {

@@ -245,7 +245,9 @@ func (l *link) step(event, then func(*core)) (moved bool) {
 	var r *request
 	switch {
 	case !l.mirrorsLocked(), !b.plain && b.core.state == Closed:
-		r = l.localLocked(event, then, &moved)
+		var local bool
+		local, r = l.localLocked(event, then)
+		moved = local || moved
 	case l.sharedLocked(event):
 		r = l.enqueueLocked(&request{event: event, then: then, done: make(chan struct{})})
 	default:
@@ -302,42 +304,40 @@ func (l *link) commitLocked(event, then func(*core)) (moved bool) {
 // sharedLocked reports whether an event changes what the fleet has to know.
 func (l *link) sharedLocked(event func(*core)) bool {
 	now := l.b.now()
-	v := l.viewer(now)
-	before := l.baseLocked(v, now)
-	after := before
-	event(&after)
-	next := v.write(&l.standing, &before, &after)
+	next, _ := l.nextLocked(l.viewer(now), now, &request{event: event})
 	return !next.same(&l.standing)
 }
 
 // localLocked steps the core of a process that is not what the fleet is, or
-// whose window decides. It returns what the fleet is to be told of it.
-func (l *link) localLocked(event, then func(*core), moved *bool) *request {
+// whose window decides. It returns what the fleet is told of it, if anything.
+func (l *link) localLocked(event, then func(*core)) (moved bool, told *request) {
 	c := &l.b.core
 	state, failed := c.state, c.failed
-	*moved = l.commitLocked(event, then) || *moved
+	moved = l.commitLocked(event, then)
 	opened := state == Closed && c.state == Open && c.held == free
 	switch {
 	case l.phase == following && opened:
 		at, until, w, tally := c.openedAt, c.until, why{reason: c.reason, cause: c.cause}, c.tally(c.latest)
-		return l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: func(f *core) {
-			if f.state == Closed && f.held == free {
-				f.open(at, until, w, tally)
-			}
-		}})
+		told = l.tellLocked(Closed, func(f *core) { f.open(at, until, w, tally) })
 	case l.phase == alone && c.failed > failed:
 		r := result{verdict: Verdict{Outcome: Failure}, err: c.lastFailure}
 		now := c.latest
-		return l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: func(f *core) {
-			if f.state == Closed && f.held == free {
-				f.settleClosed(r, now, now)
-			}
-		}})
+		told = l.tellLocked(Closed, func(f *core) { f.settleClosed(r, now, now) })
 	case l.phase == alone && c.state == Closed && c.held == free: // its probe was good
 		l.followLocked(false)
-		return l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: (*core).works})
+		told = l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: (*core).works})
 	}
-	return nil
+	return moved, told
+}
+
+// tellLocked has the fleet take an event that this process has had by itself,
+// if the fleet's breaker is in a state and not held there.
+func (l *link) tellLocked(in State, event func(*core)) *request {
+	return l.enqueueLocked(&request{told: true, done: make(chan struct{}), event: func(f *core) {
+		if f.state == in && f.held == free {
+			event(f)
+		}
+	}})
 }
 
 // enqueueLocked hands an event to the goroutine that writes.
@@ -436,14 +436,14 @@ func (l *link) flyLocked() error {
 	defer cancel()
 	for conflicts := 0; ; conflicts++ {
 		now := l.b.now()
-		next, floor, ok := l.nextLocked(now)
-		if !ok {
-			l.landLocked(nil, floor)
+		v := l.viewer(now)
+		next, before := l.nextLocked(v, now, l.flight...)
+		if !l.owed && next.same(&l.standing) {
+			l.landLocked(nil, &before)
 			return nil
 		}
 		version, value := l.version, next.bytes()
-		shift := l.viewer(now).shift
-		keep := next.keep(l.b.cfg.ResetTimeout, now+shift)
+		keep := next.keep(l.b.cfg.ResetTimeout, now+v.shift)
 		l.waits, l.sent = true, l.fleet.clock.now()
 		l.b.mu.Unlock()
 		r, err := l.fleet.store.Swap(ctx, l.key, version, value, keep)
@@ -456,10 +456,10 @@ func (l *link) flyLocked() error {
 		case err == nil:
 			l.fleet.heard(r)
 			l.version, l.owed = r.Version, false
-			if now = l.b.now(); l.viewer(now).shift-shift > int64(l.fleet.cfg.Timeout) && conflicts == 0 {
+			if l.viewer(l.b.now()).shift-v.shift > v.slack && conflicts == 0 {
 				continue // its instants are long ago: this machine was suspended
 			}
-			l.landLocked(&next, floor)
+			l.landLocked(&next, &before)
 			return nil
 		case conflicts > 0 && ctx.Err() != nil && l.fleet.ctx.Err() == nil: // the store is well, others are faster
 			l.refuseLocked()
@@ -475,24 +475,22 @@ func (l *link) flyLocked() error {
 	}
 }
 
-// nextLocked is the standing that the events make, and whether it has to be
-// written.
-func (l *link) nextLocked(now int64) (next standing, floor uint64, ok bool) {
-	v := l.viewer(now)
-	before := l.baseLocked(v, now)
+// nextLocked is the standing that events make of the fleet's breaker, and that
+// breaker before them.
+func (l *link) nextLocked(v *viewer, now int64, events ...*request) (next standing, before core) {
+	before = l.baseLocked(v, now)
 	after := before
-	for _, r := range l.flight {
+	for _, r := range events {
 		v.touch = v.touch || r.touch
 		if r.event != nil {
 			r.event(&after)
 		}
 	}
-	next = v.write(&l.standing, &before, &after)
-	return next, before.floor, l.owed || !next.same(&l.standing)
+	return v.write(&l.standing, &before, &after), before
 }
 
-// landLocked commits the events of a flight.
-func (l *link) landLocked(written *standing, floor uint64) {
+// landLocked commits the events of a flight, as they were tried on before.
+func (l *link) landLocked(written *standing, before *core) {
 	c := &l.b.core
 	mirrors := l.mirrorsLocked()
 	if written != nil {
@@ -500,7 +498,7 @@ func (l *link) landLocked(written *standing, floor uint64) {
 		l.standing = *written
 	}
 	if mirrors {
-		c.floor, c.handicap = floor, l.handicapLocked()
+		c.floor, c.handicap = before.floor, before.handicap
 		for _, r := range l.flight {
 			if r.event != nil {
 				r.moved = l.commitLocked(r.event, r.then) || r.moved
@@ -533,13 +531,6 @@ func (l *link) warnOfLostProbesLocked(written *standing) {
 				slog.String("upstream", l.b.name), slog.String("process", c.Owner))
 		}
 	}
-}
-
-func (l *link) handicapLocked() int64 {
-	if l.standing.Before != "" {
-		return handicap
-	}
-	return 0
 }
 
 // settleLocked ends a flight.
@@ -793,18 +784,9 @@ func (l *link) reachedLocked(r Record) {
 	}
 	l.warnLocked()
 	if failed != 0 && l.phase == following && l.standing.State == Open {
-		l.postponeLocked(failed)
+		// A probe failed while the store was lost: the later deadline holds.
+		l.tellLocked(Open, func(f *core) { f.until = max(f.until, failed) })
 	}
-}
-
-// postponeLocked tells the fleet of a probe that failed while the store was
-// lost: the later deadline holds.
-func (l *link) postponeLocked(until int64) {
-	l.enqueueLocked(&request{told: true, event: func(f *core) {
-		if f.state == Open && f.held == free {
-			f.until = max(f.until, until)
-		}
-	}})
 }
 
 // pushed is told of a change in the store: a hint, which may be late.
@@ -908,7 +890,7 @@ func (l *link) discard() {
 	if err != nil && !errors.Is(err, ErrConflict) {
 		return // the act says that it holds here alone
 	}
-	r.Now = time.Time{}
+	l.fleet.heard(r)
 	l.reached(r)
 }
 
