@@ -134,15 +134,22 @@ func (d *drill) without(gone *handle) {
 	d.workers = slices.DeleteFunc(slices.Clone(d.workers), func(h *handle) bool { return h == gone })
 }
 
+// takeOver is the loss of a probing process, and the one that probes next.
+func (d *drill) takeOver(how string, lose func(*handle)) (lost, next *handle) {
+	d.Helper()
+	lost = d.probing()
+	began := time.Now()
+	lose(lost)
+	d.without(lost)
+	next = d.prober(2)
+	d.Logf("%s probes %v after %s was %s; the lease is %v",
+		next.origin, time.Since(began).Round(10*time.Millisecond), lost.origin, how, lease)
+	return lost, next
+}
+
 // A probe whose process was killed gives its slot back after the lease.
 func (d *drill) proberKilled() {
-	killed := d.probing()
-	began := time.Now()
-	killed.Kill(d)
-	d.without(killed)
-	next := d.prober(2)
-	d.Logf("%s probes %v after %s was killed; the lease is %v",
-		next.origin, time.Since(began).Round(10*time.Millisecond), killed.origin, lease)
+	d.takeOver("killed", func(h *handle) { h.Kill(d) })
 	d.await("the call of the killed process has ended", func() bool { return d.upstream.underWay() == 1 })
 	failures := d.failedProbes()
 	d.upstream.hanging()[1].answer <- http.StatusOK
@@ -166,13 +173,7 @@ func (d *drill) failedProbes() (n int) {
 // So does one whose process was stopped, and what it answers when the process
 // continues moves no other.
 func (d *drill) proberStopped() {
-	stopped := d.probing()
-	began := time.Now()
-	stopped.Pause(d)
-	d.without(stopped)
-	next := d.prober(2)
-	d.Logf("%s probes %v after %s was stopped; the lease is %v",
-		next.origin, time.Since(began).Round(10*time.Millisecond), stopped.origin, lease)
+	stopped, next := d.takeOver("stopped", func(h *handle) { h.Pause(d) })
 	d.upstream.hanging()[0].answer <- http.StatusOK // to the stopped one
 	stopped.Resume(d)
 	d.await("it has its answer", func() bool { return d.status(stopped).Calls[good] > 0 })

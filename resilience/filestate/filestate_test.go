@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/fleettest"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/filestate"
 	"github.com/penstock-go/penstock/resilience/storetest"
@@ -42,13 +43,6 @@ func put(t *testing.T, store resilience.Store, key, value string, keep time.Dura
 	r, err := store.Swap(t.Context(), key, there.Version, []byte(value), keep)
 	require.NoError(t, err)
 	return r
-}
-
-func value(t *testing.T, store resilience.Store, key string) string {
-	t.Helper()
-	r, err := store.Load(t.Context(), key)
-	require.NoError(t, err)
-	return string(r.Value)
 }
 
 func TestConformance(t *testing.T) {
@@ -122,12 +116,12 @@ func TestPassedRecordsAreDroppedAtTheNextWrite(t *testing.T) {
 	put(t, store, "short", "1", time.Minute)
 	put(t, store, "long", "1", 0)
 	now = now.Add(time.Minute)
-	assert.Empty(t, value(t, store, "short"))
+	assert.Empty(t, fleettest.Value(t, store, "short"))
 	put(t, store, "other", "1", 0)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "short")
-	assert.Equal(t, "1", value(t, store, "long"))
+	assert.Equal(t, "1", fleettest.Value(t, store, "long"))
 }
 
 func TestBrokenFileIsEmptyAndSetAside(t *testing.T) {
@@ -159,19 +153,19 @@ func TestBrokenFileIsEmptyAndSetAside(t *testing.T) {
 			path := newPath(t)
 			require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 			store := open(t, path, filestate.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
-			assert.Empty(t, value(t, store, "a"))
-			assert.Empty(t, value(t, store, "a"))
+			assert.Empty(t, fleettest.Value(t, store, "a"))
+			assert.Empty(t, fleettest.Value(t, store, "a"))
 			assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
 			assert.Contains(t, log.String(), path+".broken")
 
 			put(t, store, "a", "new", 0)
-			assert.Equal(t, "new", value(t, store, "a"))
+			assert.Equal(t, "new", fleettest.Value(t, store, "a"))
 			aside, err := os.ReadFile(path + ".broken")
 			require.NoError(t, err)
 			assert.Equal(t, content, string(aside))
 
 			require.NoError(t, os.WriteFile(path, []byte(content), 0o644)) // broken again
-			assert.Empty(t, value(t, store, "a"))
+			assert.Empty(t, fleettest.Value(t, store, "a"))
 			assert.Equal(t, 2, strings.Count(log.String(), "level=WARN"))
 		})
 	}
@@ -182,9 +176,9 @@ func TestHugeFileIsForeign(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	require.NoError(t, os.Truncate(path, 1<<40)) // has holes
 	store := open(t, path, filestate.Config{Log: slog.New(slog.DiscardHandler)})
-	assert.Empty(t, value(t, store, "a"))
+	assert.Empty(t, fleettest.Value(t, store, "a"))
 	put(t, store, "a", "1", 0)
-	assert.Equal(t, "1", value(t, store, "a"))
+	assert.Equal(t, "1", fleettest.Value(t, store, "a"))
 }
 
 func TestWrongPlaces(t *testing.T) {
@@ -212,7 +206,7 @@ func TestFolderThatIsGone(t *testing.T) {
 	require.NoError(t, os.Mkdir(folder, 0o755))
 	store := open(t, filepath.Join(folder, "breakers.json"), filestate.Config{})
 	require.NoError(t, os.Remove(folder))
-	assert.Empty(t, value(t, store, "a"), "there is no record in it")
+	assert.Empty(t, fleettest.Value(t, store, "a"), "there is no record in it")
 	_, err := store.Swap(t.Context(), "a", 0, []byte("1"), 0)
 	fault, ok := errors.AsType[*filestate.FileError](err)
 	require.True(t, ok)
@@ -259,7 +253,7 @@ func TestFullDisk(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	assert.ErrorContains(t, err, "free some space")
 
-	assert.Equal(t, "1", value(t, store, "a"), "the old file is whole")
+	assert.Equal(t, "1", fleettest.Value(t, store, "a"), "the old file is whole")
 	_, err = store.Swap(t.Context(), "a", there.Version, []byte("2"), 0)
 	require.NoError(t, err, "what could not be written does not fill the disk")
 }
@@ -282,7 +276,7 @@ func TestWaitingForTheLockEnds(t *testing.T) {
 		require.NoError(t, store.Watch(ctx, func() {}, nil))
 	})
 	require.NoError(t, lock.Unlock())
-	assert.Equal(t, "1", value(t, store, "a"))
+	assert.Equal(t, "1", fleettest.Value(t, store, "a"))
 }
 
 // A turn that is waited for in the process ends with the context too.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/fleettest"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/filestate"
 )
@@ -88,7 +89,7 @@ func TestProcessesTakeTurns(t *testing.T) {
 	for _, c := range all {
 		require.NoError(t, c.Wait())
 	}
-	assert.Equal(t, "150", value(t, open(t, path, filestate.Config{}), "n"))
+	assert.Equal(t, "150", fleettest.Value(t, open(t, path, filestate.Config{}), "n"))
 }
 
 // What a process that is killed has been told is there after, and the file is
@@ -112,7 +113,7 @@ func TestKilledWritersLoseNothing(t *testing.T) {
 		}
 		require.Error(t, c.Wait())
 
-		n, err := strconv.Atoi(value(t, open(t, path, filestate.Config{}), "n"))
+		n, err := strconv.Atoi(fleettest.Value(t, open(t, path, filestate.Config{}), "n"))
 		require.NoError(t, err)
 		assert.Contains(t, []int{known, known + 1}, n)
 		known = n

@@ -161,22 +161,6 @@ var buckets atomic.Int64
 
 func newBucket() string { return "bucket_" + strconv.FormatInt(buckets.Add(1), 10) }
 
-func put(t *testing.T, store resilience.Store, key, value string) resilience.Record {
-	t.Helper()
-	there, err := store.Load(t.Context(), key)
-	require.NoError(t, err)
-	r, err := store.Swap(t.Context(), key, there.Version, []byte(value), 0)
-	require.NoError(t, err)
-	return r
-}
-
-func value(t *testing.T, store resilience.Store, key string) string {
-	t.Helper()
-	r, err := store.Load(t.Context(), key)
-	require.NoError(t, err)
-	return string(r.Value)
-}
-
 // A store is named in the log, without the password of its server.
 func TestStoreIsNamed(t *testing.T) {
 	node := start(t)
@@ -263,7 +247,7 @@ func TestClusterOutlivesAServer(t *testing.T) {
 	for _, node := range nodes {
 		stores[node.Addr] = natsstore.New(connect(t, node.Addr, reconnecting...), "a", natsstore.Config{Replicas: 3})
 	}
-	last := put(t, stores[nodes[0].Addr], "a", "1")
+	last := fleettest.Put(t, stores[nodes[0].Addr], "a", "1")
 	for _, node := range nodes[:2] { // one of them may lead the bucket
 		node.Kill(t)
 		for addr, store := range stores {
@@ -294,7 +278,7 @@ func TestBucketIsReadable(t *testing.T) {
 	s := start(t)
 	js := connect(t, s.Addr)
 	store := natsstore.New(js, "prod", natsstore.Config{})
-	written := put(t, store, "llm https://llm.example.com/v1", "open")
+	written := fleettest.Put(t, store, "llm https://llm.example.com/v1", "open")
 	kv, err := js.KeyValue(t.Context(), "prod")
 	require.NoError(t, err)
 	entry, err := kv.Get(t.Context(), "llm=20https=3A=2F=2Fllm=2Eexample=2Ecom=2Fv1")
@@ -308,8 +292,8 @@ func TestBucketIsReadable(t *testing.T) {
 	_, err = kv.Put(t.Context(), "mine", []byte("1"))
 	require.NoError(t, err)
 	require.NoError(t, kv.Delete(t.Context(), "llm=20https=3A=2F=2Fllm=2Eexample=2Ecom=2Fv1"))
-	assert.Equal(t, "1", value(t, store, "mine"))
-	assert.Empty(t, value(t, store, "llm https://llm.example.com/v1"))
+	assert.Equal(t, "1", fleettest.Value(t, store, "mine"))
+	assert.Empty(t, fleettest.Value(t, store, "llm https://llm.example.com/v1"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var told []string
 	require.NoError(t, store.Watch(ctx, cancel, func(key string, _ resilience.Record) { told = append(told, key) }))
@@ -330,13 +314,13 @@ func TestDeletedBucket(t *testing.T) {
 	js := connect(t, s.Addr)
 	store := natsstore.New(js, "a", natsstore.Config{})
 	other := natsstore.New(connect(t, s.Addr), "a", natsstore.Config{})
-	last := put(t, store, "a", "1")
-	put(t, other, "a", "2")
+	last := fleettest.Put(t, store, "a", "1")
+	fleettest.Put(t, other, "a", "2")
 	w := fleettest.Watch(t, store)
 	require.NoError(t, js.DeleteKeyValue(t.Context(), "a"))
 	_, err := other.Swap(t.Context(), "a", last.Version, []byte("3"), 0)
 	require.ErrorIs(t, err, resilience.ErrConflict, "the bucket is made again, and has no such record")
-	first := put(t, store, "b", "1")
+	first := fleettest.Put(t, store, "b", "1")
 	assert.Greater(t, first.Version, last.Version)
 	ends(t, w)
 	fleettest.Watch(t, other).Await(t, "b=1")
@@ -347,12 +331,12 @@ func TestPurgedBucket(t *testing.T) {
 	s := start(t)
 	js := connect(t, s.Addr)
 	store := natsstore.New(js, "a", natsstore.Config{})
-	last := put(t, store, "a", "1")
+	last := fleettest.Put(t, store, "a", "1")
 	stream, err := js.Stream(t.Context(), "KV_a")
 	require.NoError(t, err)
 	require.NoError(t, stream.Purge(t.Context()))
-	assert.Empty(t, value(t, store, "a"))
-	assert.Greater(t, put(t, store, "a", "1").Version, last.Version)
+	assert.Empty(t, fleettest.Value(t, store, "a"))
+	assert.Greater(t, fleettest.Put(t, store, "a", "1").Version, last.Version)
 }
 
 // The trace of a removed record goes after an hour.
@@ -360,8 +344,8 @@ func TestExpiryOfTraces(t *testing.T) {
 	s := start(t)
 	js := connect(t, s.Addr)
 	store := natsstore.New(js, "a", natsstore.Config{})
-	put(t, store, "a", "1")
-	put(t, store, "a", "")
+	fleettest.Put(t, store, "a", "1")
+	fleettest.Put(t, store, "a", "")
 	stream, err := js.Stream(t.Context(), "KV_a")
 	require.NoError(t, err)
 	m, err := stream.GetLastMsgForSubject(t.Context(), "$KV.a.a")
@@ -401,7 +385,7 @@ func TestFrozenServer(t *testing.T) {
 	s := start(t)
 	doortest.LeakFree(t)
 	store := natsstore.New(connect(t, s.Addr), "a", natsstore.Config{})
-	put(t, store, "a", "1")
+	fleettest.Put(t, store, "a", "1")
 	w := fleettest.Watch(t, store)
 	w.Await(t, "a=1")
 	s.Pause(t)
@@ -410,7 +394,7 @@ func TestFrozenServer(t *testing.T) {
 	s.Resume(t)
 	awaitLoad(t, store, "a")
 	again := fleettest.Watch(t, store)
-	put(t, store, "a", "3")
+	fleettest.Put(t, store, "a", "3")
 	again.Await(t, "a=3")
 }
 
@@ -425,14 +409,14 @@ func TestNetworkFaults(t *testing.T) {
 			n := network.New(t, s.Addr)
 			options := append([]nats.Option{nats.PingInterval(100 * time.Millisecond)}, reconnecting...)
 			store := natsstore.New(connect(t, n.Addr(), options...), newBucket(), natsstore.Config{})
-			there := put(t, store, "a", "1")
+			there := fleettest.Put(t, store, "a", "1")
 			w := fleettest.Watch(t, store)
 			w.Await(t, "a=1")
 			n.Spoil(toxic)
 			ends(t, w)
 			n.Set("") // what is open is cut
 			assert.GreaterOrEqual(t, awaitLoad(t, store, "a").Version, there.Version)
-			put(t, store, "b", "1")
+			fleettest.Put(t, store, "b", "1")
 		})
 	}
 	t.Run("half a second late", func(t *testing.T) {
@@ -442,7 +426,7 @@ func TestNetworkFaults(t *testing.T) {
 		quick := natsstore.New(connect(t, s.Addr), "late", natsstore.Config{})
 		slow := natsstore.New(connect(t, n.Addr()), "late", natsstore.Config{})
 		w := fleettest.Watch(t, slow)
-		put(t, quick, "a", "1")
+		fleettest.Put(t, quick, "a", "1")
 		w.Await(t, "a=1")
 		before := time.Now()
 		r, err := slow.Load(t.Context(), "a")
@@ -458,7 +442,7 @@ func TestKilledServer(t *testing.T) {
 	s := start(t)
 	doortest.LeakFree(t)
 	store := natsstore.New(connect(t, s.Addr, reconnecting...), "a", natsstore.Config{})
-	last := put(t, store, "a", "1")
+	last := fleettest.Put(t, store, "a", "1")
 	w := fleettest.Watch(t, store)
 	w.Await(t, "a=1")
 	s.Kill(t)
@@ -471,7 +455,7 @@ func TestKilledServer(t *testing.T) {
 	r := awaitLoad(t, store, "a")
 	assert.Equal(t, last.Version, r.Version)
 	assert.Equal(t, "1", string(r.Value), "what was published while it was down was not sent later")
-	assert.Greater(t, put(t, store, "a", "3").Version, last.Version)
+	assert.Greater(t, fleettest.Put(t, store, "a", "3").Version, last.Version)
 }
 
 // A server that comes back with what was on its disk some time ago has gone
@@ -479,14 +463,14 @@ func TestKilledServer(t *testing.T) {
 func TestServerThatComesBackWithOldData(t *testing.T) {
 	s := start(t)
 	store := natsstore.New(connect(t, s.Addr, reconnecting...), "a", natsstore.Config{})
-	old := put(t, store, "a", "old")
+	old := fleettest.Put(t, store, "a", "old")
 	s.Stop(t)
 	saved := t.TempDir()
 	require.NoError(t, os.CopyFS(saved, os.DirFS(filepath.Join(s.Dir, "data"))))
 	s.Start(t)
 	awaitLoad(t, store, "a")
-	put(t, store, "a", "lost")
-	lost := put(t, store, "a", "lost again")
+	fleettest.Put(t, store, "a", "lost")
+	lost := fleettest.Put(t, store, "a", "lost again")
 	s.Kill(t)
 	require.NoError(t, os.RemoveAll(filepath.Join(s.Dir, "data")))
 	require.NoError(t, os.CopyFS(filepath.Join(s.Dir, "data"), os.DirFS(saved)))
@@ -497,15 +481,15 @@ func TestServerThatComesBackWithOldData(t *testing.T) {
 	assert.Equal(t, old.Version, r.Version)
 	_, err := store.Swap(t.Context(), "a", lost.Version, []byte("of the lost life"), 0)
 	require.ErrorIs(t, err, resilience.ErrConflict)
-	put(t, store, "a", "new")
-	assert.Equal(t, "new", value(t, store, "a"))
+	fleettest.Put(t, store, "a", "new")
+	assert.Equal(t, "new", fleettest.Value(t, store, "a"))
 }
 
 // The time of the server is counted on for 30 s.
 func TestClockIsAskedAgain(t *testing.T) {
 	s := start(t)
 	store := natsstore.New(connect(t, s.Addr), "a", natsstore.Config{})
-	put(t, store, "a", "1")
+	fleettest.Put(t, store, "a", "1")
 	trusted := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	store.SetClock(time.Now(), trusted)
 	r, err := store.Load(t.Context(), "a")
@@ -521,9 +505,9 @@ func TestClockIsAskedAgain(t *testing.T) {
 func TestRights(t *testing.T) {
 	s := start(t)
 	admin := natsstore.New(connect(t, s.Addr), "prod", natsstore.Config{})
-	put(t, admin, "a", "1")
+	fleettest.Put(t, admin, "a", "1")
 	store := natsstore.New(connect(t, s.Addr, nats.UserInfo("breakers", "secret")), "prod", natsstore.Config{})
-	put(t, store, "a", "2")
+	fleettest.Put(t, store, "a", "2")
 	ctx, cancel := context.WithCancel(t.Context())
 	require.NoError(t, store.Watch(ctx, cancel, func(string, resilience.Record) {}))
 

@@ -44,8 +44,8 @@ func TestFrozenServer(t *testing.T) {
 	defaults := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer defaults.Close()
 	store, other := redisstore.New(connect(t, server.Addr), "a"), redisstore.New(defaults, "a")
-	put(t, store, "a", "1")
-	put(t, other, "a", "1")
+	fleettest.Put(t, store, "a", "1")
+	fleettest.Put(t, other, "a", "1")
 	w := fleettest.Watch(t, store)
 	server.Pause(t)
 	isPrompt(t, store)
@@ -53,7 +53,7 @@ func TestFrozenServer(t *testing.T) {
 	require.Error(t, w.End(t))
 	server.Resume(t)
 	again := fleettest.Watch(t, store)
-	put(t, store, "a", "3")
+	fleettest.Put(t, store, "a", "3")
 	again.Await(t, "a=3")
 }
 
@@ -67,7 +67,7 @@ func TestNetworkFaults(t *testing.T) {
 			doortest.LeakFree(t)
 			n := network.New(t, server.Addr)
 			store := redisstore.New(connect(t, n.Addr()), name)
-			there := put(t, store, "a", "1")
+			there := fleettest.Put(t, store, "a", "1")
 			w := fleettest.Watch(t, store)
 			n.Spoil(toxic)
 			isPrompt(t, store)
@@ -78,7 +78,7 @@ func TestNetworkFaults(t *testing.T) {
 				return err == nil && r.Version >= there.Version
 			}, patience, 10*time.Millisecond)
 			again := fleettest.Watch(t, store)
-			put(t, store, "a", "3")
+			fleettest.Put(t, store, "a", "3")
 			again.Await(t, "a=3")
 		})
 	}
@@ -97,9 +97,9 @@ func TestNetworkFaults(t *testing.T) {
 		slow, quick := redisstore.New(connect(t, n.Addr()), "slow"), redisstore.New(connect(t, server.Addr), "slow")
 		isPrompt(t, slow)
 		w := fleettest.Watch(t, slow)
-		put(t, quick, "a", "1")
+		fleettest.Put(t, quick, "a", "1")
 		w.Await(t, "a=1")
-		put(t, slow, "a", "2")
+		fleettest.Put(t, slow, "a", "2")
 		w.Await(t, "a=2")
 	})
 }
@@ -111,9 +111,9 @@ func TestServerThatComesBackWithOldData(t *testing.T) {
 	server := upstreams.StartRedis(t, "--save", "")
 	client := connect(t, server.Addr)
 	store := redisstore.New(client, "a")
-	old := put(t, store, "a", "old")
+	old := fleettest.Put(t, store, "a", "old")
 	require.NoError(t, client.Save(t.Context()).Err())
-	lost := put(t, store, "a", "lost")
+	lost := fleettest.Put(t, store, "a", "lost")
 	w := fleettest.Watch(t, store)
 	server.Kill(t)
 	require.Error(t, w.End(t))
@@ -127,7 +127,7 @@ func TestServerThatComesBackWithOldData(t *testing.T) {
 	assert.Equal(t, old.Version, r.Version)
 	_, err = store.Swap(t.Context(), "a", lost.Version, []byte("of the lost life"), 0)
 	require.ErrorIs(t, err, resilience.ErrConflict)
-	assert.Greater(t, put(t, store, "a", "new").Version, lost.Version)
+	assert.Greater(t, fleettest.Put(t, store, "a", "new").Version, lost.Version)
 	fleettest.Watch(t, store).Await(t, "a=new")
 }
 
@@ -136,10 +136,10 @@ func TestServerThatComesBackWithAll(t *testing.T) {
 	doortest.LeakFree(t)
 	server := upstreams.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	store := redisstore.New(connect(t, server.Addr), "a")
-	put(t, store, "a", "1")
-	put(t, store, "gone", "1")
-	put(t, store, "gone", "")
-	last := put(t, store, "a", "2")
+	fleettest.Put(t, store, "a", "1")
+	fleettest.Put(t, store, "gone", "1")
+	fleettest.Put(t, store, "gone", "")
+	last := fleettest.Put(t, store, "a", "2")
 	server.Restart(t)
 	r, err := store.Load(t.Context(), "a")
 	require.NoError(t, err)
@@ -222,7 +222,7 @@ func TestClusterSpreadsRecords(t *testing.T) {
 	w := fleettest.Watch(t, store)
 	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
 	for _, key := range keys {
-		put(t, store, key, "1")
+		fleettest.Put(t, store, key, "1")
 		w.Await(t, key+"=1")
 	}
 	for _, node := range nodes {
@@ -238,7 +238,7 @@ func TestClusterWithAFrozenShard(t *testing.T) {
 	nodes, addrs := cluster(t)
 	client := connectCluster(t, redis.ClusterOptions{Addrs: addrs})
 	store := redisstore.New(client, "a")
-	put(t, store, "a", "1")
+	fleettest.Put(t, store, "a", "1")
 	subscribed, err := client.MasterForKey(t.Context(), "a:breakers")
 	require.NoError(t, err)
 	frozen := nodes[0]
@@ -275,7 +275,7 @@ func TestSentinelFailover(t *testing.T) {
 	})
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
 	store := redisstore.New(client, "a")
-	before := put(t, store, "a", "1")
+	before := fleettest.Put(t, store, "a", "1")
 	admin := connect(t, replica.Addr)
 	require.Eventually(t, func() bool {
 		return admin.Exists(t.Context(), "a:breaker:a").Val() == 1 &&

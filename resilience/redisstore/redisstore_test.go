@@ -32,16 +32,6 @@ func connect(t *testing.T, addr string) *redis.Client {
 	return client
 }
 
-// put writes a value in place of what is there.
-func put(t *testing.T, store resilience.Store, key, value string) resilience.Record {
-	t.Helper()
-	there, err := store.Load(t.Context(), key)
-	require.NoError(t, err)
-	r, err := store.Swap(t.Context(), key, there.Version, []byte(value), 0)
-	require.NoError(t, err)
-	return r
-}
-
 // A store is named in the log, without what a password would be in.
 func TestStoreIsNamed(t *testing.T) {
 	for want, client := range map[string]redis.UniversalClient{
@@ -99,7 +89,7 @@ func TestPrefixesAreApart(t *testing.T) {
 	addr := upstreams.Redis(t)
 	client := connect(t, addr)
 	literal, glob := redisstore.New(client, "prod-a"), redisstore.New(client, "prod*")
-	put(t, literal, "llm", "of a")
+	fleettest.Put(t, literal, "llm", "of a")
 	r, err := glob.Load(t.Context(), "llm")
 	require.NoError(t, err)
 	assert.Empty(t, r.Value)
@@ -135,7 +125,7 @@ func TestForeignKeys(t *testing.T) {
 		} {
 			client.Publish(t.Context(), "foreign:breakers", payload)
 		}
-		put(t, store, "ours", "1")
+		fleettest.Put(t, store, "ours", "1")
 	}, func(key string, _ resilience.Record) {
 		told = append(told, key)
 		cancel()
@@ -157,9 +147,10 @@ func TestRights(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "breakers", Password: "secret"})
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
 	store := redisstore.New(client, "prod")
-	put(t, store, "a", "1")
+	fleettest.Put(t, store, "a", "1")
 	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, store.Watch(ctx, func() { put(t, store, "a", "2") }, func(_ string, r resilience.Record) {
+	present := func() { fleettest.Put(t, store, "a", "2") }
+	require.NoError(t, store.Watch(ctx, present, func(_ string, r resilience.Record) {
 		if string(r.Value) == "2" {
 			cancel()
 		}
@@ -181,7 +172,7 @@ func TestWritesAreSentOnce(t *testing.T) {
 	})
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
 	store := redisstore.New(client, "a")
-	there := put(t, store, "a", "1")
+	there := fleettest.Put(t, store, "a", "1")
 	evals := func() int { return commands(t, admin)["evalsha"] }
 	before := evals()
 	server.Pause(t)
@@ -217,11 +208,11 @@ func TestCommandsAreFew(t *testing.T) {
 	server := upstreams.StartRedis(t)
 	client := connect(t, server.Addr)
 	store := redisstore.New(client, "a")
-	put(t, store, "a", "1")
+	fleettest.Put(t, store, "a", "1")
 	first := commands(t, client)
 	assert.Equal(t, 2, first["eval"], "the texts of two scripts")
 	for range 10 {
-		put(t, store, "a", "2")
+		fleettest.Put(t, store, "a", "2")
 	}
 	later := commands(t, client)
 	assert.Equal(t, 2, later["eval"])
@@ -233,9 +224,9 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 	server := upstreams.StartRedis(t)
 	client := connect(t, server.Addr)
 	store := redisstore.New(client, "a")
-	put(t, store, "a", "1")
+	fleettest.Put(t, store, "a", "1")
 	require.NoError(t, client.ScriptFlush(t.Context()).Err())
-	put(t, store, "a", "2")
+	fleettest.Put(t, store, "a", "2")
 }
 
 func TestRingIsRefused(t *testing.T) {

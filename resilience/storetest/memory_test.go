@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/penstock-go/penstock/internal/fleettest"
 	"github.com/penstock-go/penstock/resilience"
 	"github.com/penstock-go/penstock/resilience/storetest"
 )
@@ -38,20 +39,11 @@ func watch(t *testing.T, store resilience.Store) *told {
 	return w
 }
 
-func put(t *testing.T, store resilience.Store, key, value string) resilience.Record {
-	t.Helper()
-	there, err := store.Load(t.Context(), key)
-	require.NoError(t, err)
-	r, err := store.Swap(t.Context(), key, there.Version, []byte(value), 0)
-	require.NoError(t, err)
-	return r
-}
-
 func TestDownFailsCallsAndEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &storetest.Memory{}
 		one, other := m.Client(), m.Client()
-		put(t, m, "a", "1")
+		fleettest.Put(t, m, "a", "1")
 		w := watch(t, one)
 
 		one.Down(errDown)
@@ -61,7 +53,7 @@ func TestDownFailsCallsAndEndsWatches(t *testing.T) {
 		require.ErrorIs(t, err, errDown)
 		require.ErrorIs(t, <-w.ended, errDown)
 		require.ErrorIs(t, one.Watch(t.Context(), nil, nil), errDown)
-		put(t, other, "a", "3") // it is the trouble of one client
+		fleettest.Put(t, other, "a", "3") // it is the trouble of one client
 
 		one.Up()
 		r, err := one.Load(t.Context(), "a")
@@ -135,7 +127,7 @@ func TestLostAnswersWrite(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, "1", string(m.Records()["b"].Value))
 
-		put(t, m, "a", "2") // one answer each time
+		fleettest.Put(t, m, "a", "2") // one answer each time
 	})
 }
 
@@ -146,9 +138,9 @@ func TestPushesComeLateAndInOrder(t *testing.T) {
 		behind, w := watch(t, slow), watch(t, quick)
 		slow.HoldPushes()
 		late := watch(t, slow)
-		put(t, m, "a", "1")
-		put(t, m, "a", "2")
-		put(t, m, "a", "")
+		fleettest.Put(t, m, "a", "1")
+		fleettest.Put(t, m, "a", "2")
+		fleettest.Put(t, m, "a", "")
 		synctest.Wait()
 		assert.Equal(t, []string{"present", "a=1", "a=2", "a="}, w.events)
 		assert.Equal(t, []string{"present"}, behind.events)
@@ -166,7 +158,7 @@ func TestCutWatchesLosesWhatWasNotTold(t *testing.T) {
 		m := &storetest.Memory{}
 		w := watch(t, m)
 		m.HoldPushes()
-		put(t, m, "a", "1")
+		fleettest.Put(t, m, "a", "1")
 		m.CutWatches(errDown)
 		require.ErrorIs(t, <-w.ended, errDown)
 		assert.Equal(t, []string{"present"}, w.events)
@@ -176,20 +168,20 @@ func TestCutWatchesLosesWhatWasNotTold(t *testing.T) {
 
 func TestRollback(t *testing.T) {
 	m := &storetest.Memory{}
-	old := put(t, m, "a", "old")
+	old := fleettest.Put(t, m, "a", "old")
 	rollback := m.Save()
-	lost := put(t, m, "a", "new")
-	put(t, m, "b", "new")
+	lost := fleettest.Put(t, m, "a", "new")
+	fleettest.Put(t, m, "b", "new")
 	rollback()
 	assert.Equal(t, old.Version, m.Records()["a"].Version)
 	assert.NotContains(t, m.Records(), "b")
-	assert.Greater(t, put(t, m, "a", "again").Version, lost.Version, "versions do not return")
+	assert.Greater(t, fleettest.Put(t, m, "a", "again").Version, lost.Version, "versions do not return")
 }
 
 func TestTraces(t *testing.T) {
 	m := &storetest.Memory{Traces: true}
-	put(t, m, "a", "1")
-	gone := put(t, m, "a", "")
+	fleettest.Put(t, m, "a", "1")
+	gone := fleettest.Put(t, m, "a", "")
 	r, err := m.Load(t.Context(), "a")
 	require.NoError(t, err)
 	assert.Empty(t, r.Value)
@@ -204,7 +196,7 @@ func TestCallsAreCounted(t *testing.T) {
 		m := &storetest.Memory{}
 		one, other := m.Client(), m.Client()
 		watch(t, one)
-		put(t, one, "a", "1")
+		fleettest.Put(t, one, "a", "1")
 		_, err := other.Swap(t.Context(), "a", 0, []byte("2"), 0)
 		require.ErrorIs(t, err, resilience.ErrConflict)
 		assert.Equal(t, storetest.Calls{Loads: 1, Swaps: 1, Watches: 1, Pushes: 1}, one.Calls())
