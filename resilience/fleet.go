@@ -441,8 +441,8 @@ func (f *Fleet) add(l *link) {
 	}
 }
 
-// knownLocked is the record of a key as another breaker of it knows it, or as it
-// was kept for the first one.
+// knownLocked is the record of a key as another breaker of it knows it, or as
+// it was kept for the first one.
 func (f *Fleet) knownLocked(key string) Record {
 	for l := range f.links[key] {
 		return l.record()

@@ -167,8 +167,8 @@ func TestBrokenFileOfBreakers(t *testing.T) {
 	assert.Contains(t, o.stderr, breakersFile)
 }
 
-// What is in the place of the file and is none keeps no run from its work, nor
-// from its end.
+// A folder in the place of the file, or of its lock, does not keep a run from
+// its work, or from its end.
 func TestBreakersInNoFile(t *testing.T) {
 	for name, lay := range map[string]func(path string) error{
 		"folder":         func(path string) error { return os.Mkdir(path, 0o755) },
